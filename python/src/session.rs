@@ -14,14 +14,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tidemill_cli::{JobError, say_waits, table_schema};
 use tidemill_connect::canonical;
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Column, Table, TableId};
 use tidemill_runtime::{
-    Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, SessionError, Slow, Wish,
+    Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, RequestKey, SessionError,
+    Slow, Wish,
 };
 
 const OVER: &str = "the session is over; app.start() begins another one";
@@ -55,6 +56,12 @@ type Item = Option<(u64, Option<i64>, String, Option<Frame>)>;
 
 /// The outcome of a call: its epoch, the record that it returned, and the reason and the values seen if it aborted.
 type CallOutcome<'py> = (u64, Option<Bound<'py, PyDict>>, Option<(String, Bound<'py, PyDict>)>);
+
+/// When a call is made.
+#[allow(clippy::disallowed_methods, reason = "Python's callers call by no other clock")]
+fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
 
 /// The batches of an Arrow object or a [`Frame`], in canonical form.
 fn given(py: Python<'_>, item: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<Vec<RecordBatch>> {
@@ -169,6 +176,9 @@ impl Session {
                 let hint = "keep some when it starts: app.start(keep={stream: 100_000})";
                 error_of(py, "PlanError", (error.to_string(), hint))
             }
+            SessionError::NoKeys(_) | SessionError::Key { .. } => {
+                error_of(py, "IdempotencyError", (error.to_string(),))
+            }
             SessionError::Gone { stream, after, kept } => {
                 error_of(py, "GoneError", (stream, after.to_string(), kept.to_string()))
             }
@@ -243,6 +253,9 @@ impl Session {
                     let Value::Str(reason) = &row[first - 1] else { unreachable!("a reason is text") };
                     (answered.epoch, None, Some((reason.clone(), dict_of(&convert, &seen, &row[first..])?)))
                 }
+                Reply::Refused(why) => {
+                    return Err(error_of(py, "IdempotencyError", (why.to_string(),)));
+                }
             });
         }
         Ok(())
@@ -310,12 +323,14 @@ impl Session {
         Ok(name.to_owned())
     }
 
-    /// Calls a transaction once for each row of an Arrow object or a [`Frame`], as many as one message has.
+    /// Calls a transaction once for each row of an Arrow object or a [`Frame`], as many as one message has. With a key, of
+    /// one row.
     fn call<'py>(
         &self,
         py: Python<'py>,
         procedure: &str,
         item: &Bound<'py, PyAny>,
+        key: Option<&str>,
         timeout: Option<f64>,
     ) -> PyResult<Vec<CallOutcome<'py>>> {
         let procedure = self.procedure(py, procedure)?;
@@ -323,7 +338,9 @@ impl Session {
         let schema = self.session.source_schema(procedure.source);
         let mut outcomes = Vec::new();
         for batch in given(py, item, &schema)? {
-            let called = patiently(py, deadline, |until| self.session.call(&procedure, &batch, Some(until)))?;
+            let keys: Vec<_> = key.iter().map(|key| Some(RequestKey::new("", key, wall_time()))).collect();
+            let called =
+                patiently(py, deadline, |until| self.session.call_with(&procedure, &batch, &keys, Some(until)))?;
             let mut calling = self.deny(py, called)?;
             loop {
                 let next = patiently(py, deadline, |until| calling.next(Some(until)))?;

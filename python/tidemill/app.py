@@ -17,7 +17,7 @@ from .deriving import Derivation, check_nested, taken
 from .errors import PlanError, RunError
 from .inputs import declared_schema, first_rows, input_of, kept_events
 from .joins import How, On, joining
-from .lateness import Duration, Lateness, idle_of, lateness_of
+from .lateness import Duration, Lateness, idle_of, lateness_of, remember_of
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
 from .over import By, Length, Windows, duration_value, offset, parts_of
@@ -190,17 +190,27 @@ class App:
         return self._sources[source.name]
 
     @declaration
-    def requests(self, event: type[E], name: str | None = None, *, replace: bool = False) -> Source[E]:
+    def requests(
+        self,
+        event: type[E],
+        name: str | None = None,
+        *,
+        remember: Duration | None = None,
+        replace: bool = False,
+    ) -> Source[E]:
         """A source fed by clients: each of its events is a call of the one transaction that takes them.
 
         What the transaction returns is the reply. A call brings no event time: it comes after everything that has
         passed, with its whole cascade. A field ``at: tm.Time = tm.event_time()`` is left out by callers and gets the
         time of what has passed, so that windows over time, and ``wake``, work on calls; then another source brings
-        times. A call is made by ``call`` of a session, or over HTTP (``serve``). Raises ``PlanError``.
+        times. A call is made by ``call`` of a session, or over HTTP (``serve``). ``remember`` (``"24h"`` or a
+        ``timedelta``): a call may have a key, and be made again with it; for so long it is not run again, but gets the
+        reply of the first. Raises ``PlanError``.
         """
         schema = declared_schema(event, Event, "a source of calls", "tm.Event")
         own_name = checked(name or collection_name(event), "source")
-        source: Source[E] = Source(self, own_name, schema, None, 0, None, schema.event_time is not None)
+        kept = remember_of(remember, schema, f"stream '{own_name}'")
+        source: Source[E] = Source(self, own_name, schema, None, 0, None, schema.event_time is not None, kept)
         return self._add_source(source, replace)
 
     @declaration

@@ -34,7 +34,7 @@ class Client:
 
     A call raises ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are wrong, ``PlanError``
     where there is no such procedure, and ``RunError`` where the server cannot be reached or refuses. If a connection
-    fails during a call, the call may have run or not.
+    fails during a call, the call may have run or not; one with an ``idempotency_key=`` may be made again.
 
     ``async with tm.connect(url) as client`` gives an :class:`AsyncClient`.
     """
@@ -87,9 +87,14 @@ class Client:
         call.__name__ = name
         return call
 
-    def call(self, procedure: str, /, **fields: Any) -> Reply:
-        """Calls a transaction by its name."""
-        return exchange.reply(self._ask(exchange.call(procedure, fields)))
+    def call(self, procedure: str, /, *, idempotency_key: str | None = None, **fields: Any) -> Reply:
+        """Calls a transaction by its name.
+
+        With ``idempotency_key`` the call may be made again, when its reply was lost: it runs once, and each call with
+        the key gets the reply of the first, for as long as ``app.requests(..., remember=...)`` says. Raises
+        ``IdempotencyError`` where the key cannot be taken.
+        """
+        return exchange.reply(self._ask(exchange.call(procedure, fields, idempotency_key)))
 
     def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
         """Sends events to a source without a connector; all of them, or none where one is wrong.
@@ -250,9 +255,9 @@ class AsyncClient:
         call.__name__ = name
         return call
 
-    async def call(self, procedure: str, /, **fields: Any) -> Reply:
+    async def call(self, procedure: str, /, *, idempotency_key: str | None = None, **fields: Any) -> Reply:
         """``Client.call``."""
-        return exchange.reply(await self._ask(exchange.call(procedure, fields)))
+        return exchange.reply(await self._ask(exchange.call(procedure, fields, idempotency_key)))
 
     async def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
         """``Client.push``."""

@@ -120,6 +120,13 @@ class Aborted(TidemillError):  # noqa: N818, an outcome and no error
         self.epoch = epoch
 
 
+class IdempotencyError(RunError):
+    """The key of a call cannot be taken, and the call was not made: a call with this key had other arguments, or was
+    answered by another version of the program; or calls of its source have no keys, or too many are kept."""
+
+    __module__ = _PUBLIC
+
+
 class LoadError(TidemillError):
     """The command line could not find the application in the user's file."""
 

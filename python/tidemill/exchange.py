@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any, cast
 from urllib.parse import quote
 
-from .errors import GoneError, MissedError, PlanError, RunError, SchemaError
+from .errors import GoneError, IdempotencyError, MissedError, PlanError, RunError, SchemaError
 from .replies import Reply, result_of
 
 FOUND = 200
@@ -98,9 +98,16 @@ class Events:
         return None
 
 
-def call(procedure: str, fields: Mapping[str, Any]) -> Request:
-    """To call a transaction."""
-    return _post(f"/call/{quote(procedure, safe='')}", _json(fields))
+def call(procedure: str, fields: Mapping[str, Any], key: str | None) -> Request:
+    """To call a transaction, perhaps with a key."""
+    own = {} if key is None else {"Idempotency-Key": _header(key)}
+    return _post(f"/call/{quote(procedure, safe='')}", _json(fields), own)
+
+
+def _header(key: str) -> str:
+    if not key or not key.isascii() or not key.isprintable() or key != key.strip():
+        raise IdempotencyError(f"the key {key!r} is not of visible ASCII")
+    return key
 
 
 def reply(answer: Answer) -> Reply:
@@ -171,6 +178,8 @@ def no_stream(answer: Answer, stream: str, after: str | None) -> Exception:
 def _accepted(answer: Answer) -> dict[str, Any]:
     """What a server says that found nothing wrong with the request."""
     said = answer.object()
+    if "idempotency_key" in said:
+        raise IdempotencyError(said["error"])
     if answer.status in _WRONG:
         places = [f"{name} {said[name]!r}" for name in ("line", "field") if name in said]
         place = ", ".join(places) + ": " if places else ""
@@ -180,8 +189,8 @@ def _accepted(answer: Answer) -> dict[str, Any]:
     return said
 
 
-def _post(path: str, body: bytes) -> Request:
-    return Request("POST", path, body, {"Content-Type": "application/json"})
+def _post(path: str, body: bytes, headers: Mapping[str, str] | None = None) -> Request:
+    return Request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
 
 
 def _json(value: object) -> bytes:

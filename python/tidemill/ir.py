@@ -154,7 +154,19 @@ FailedRef = TypedDict("FailedRef", {"failed": str})
 WokenRef = TypedDict("WokenRef", {"woken": str})
 StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | WokenRef
 
-Source = TypedDict("Source", {"schema": Schema, "event_time": str | None, "lateness": int, "anchored": bool})
+# Calls that may have keys are remembered for so many microseconds.
+Remembers = TypedDict("Remembers", {"remembers": int}, total=False)
+
+
+class Source(Remembers):
+    """A source."""
+
+    schema: Schema
+    event_time: str | None
+    lateness: int
+    anchored: bool
+
+
 Filter = TypedDict("Filter", {"input": StreamRef, "predicate": Expr})
 Map = TypedDict("Map", {"input": StreamRef, "record": Record})
 Every = TypedDict("Every", {"period": Value, "origin": int})

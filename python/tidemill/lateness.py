@@ -1,4 +1,4 @@
-"""How late an event may be, in the unit of its source's event time; how long a source may be silent."""
+"""How late an event may be, in the unit of its source's event time; other durations of sources."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ Lateness = str | timedelta | int
 
 Duration = str | timedelta
 """A text such as ``30s``, or a ``timedelta``."""
+
+KEY = "idempotency_key"
+"""The name under which a call gives its key."""
 
 
 def lateness_of(value: Lateness, schema: RecordSchema, place: str) -> int:
@@ -48,14 +51,27 @@ def idle_of(value: Duration | None, schema: RecordSchema, place: str) -> int | N
         return None
     if schema.event_time is None:
         raise PlanError("idle without an event time", "a source without one holds no other back: leave idle out", place)
+    return _microseconds(value, "idle", "30s", place)
+
+
+def remember_of(value: Duration | None, schema: RecordSchema, place: str) -> int | None:
+    """Microseconds of the clock. Raises ``PlanError``."""
+    if value is None:
+        return None
+    if schema.field(KEY) is not None:
+        raise PlanError(f"a field '{KEY}' beside remember", "calls give their key under this name: rename it", place)
+    return _microseconds(value, "remember", "24h", place)
+
+
+def _microseconds(value: Duration, name: str, example: str, place: str) -> int:
     if not isinstance(value, (str, timedelta)):
-        raise PlanError(f"idle {value!r} is not a duration", "write a text such as '30s'", place)
+        raise PlanError(f"{name} {value!r} is not a duration", f"write a text such as '{example}'", place)
     try:
         units = parse_duration(value) if isinstance(value, str) else duration_to_microseconds(value)
     except ValueError as error:
-        raise PlanError(f"idle {error}", "", place) from None
+        raise PlanError(f"{name} {error}", "", place) from None
     if not 0 < units <= INT_MAX:
-        raise PlanError(f"idle {value!r} is out of range", "", place)
+        raise PlanError(f"{name} {value!r} is out of range", "", place)
     return units
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -214,7 +215,13 @@ class Session:
         return sent
 
     def call(
-        self, procedure: Transaction | str, event: object = None, *, timeout: float | None = None, **fields: Any
+        self,
+        procedure: Transaction | str,
+        event: object = None,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Any,
     ) -> Reply:
         """Calls a transaction on the events of ``app.requests``, and waits for its reply.
 
@@ -224,8 +231,12 @@ class Session:
         as ``sync`` says. Raises ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are not
         those of the event, ``PlanError`` where the procedure cannot be called; and ``TimeoutError`` after ``timeout``
         seconds, when the call may still run.
+
+        With ``idempotency_key`` the call may be made again, in a later session of the state, too: it runs once, and
+        each call with the key gets the reply of the first, for as long as ``app.requests(..., remember=...)`` says.
+        Raises ``IdempotencyError`` where the key cannot be taken.
         """
-        (outcome,) = self._calls(procedure, [fields if event is None else event], timeout)
+        (outcome,) = self._calls(procedure, [fields if event is None else event], timeout, idempotency_key)
         return result_of(*outcome)
 
     def call_all(
@@ -240,7 +251,9 @@ class Session:
                 results.append(aborted)
         return results
 
-    def _calls(self, procedure: Transaction | str, events: list[object], timeout: float | None) -> list[Outcome]:
+    def _calls(
+        self, procedure: Transaction | str, events: list[object], timeout: float | None, key: str | None = None
+    ) -> list[Outcome]:
         if isinstance(procedure, Transaction):
             if procedure._app is not self._app:
                 raise PlanError(*foreign(f"transaction '{procedure.name}'", procedure._app, self._app))
@@ -248,7 +261,7 @@ class Session:
         source = self._source(self._native.source_of(procedure))
         end = None if timeout is None else time.monotonic() + timeout
         items = list(_items(events, source))
-        return [outcome for item in items for outcome in self._native.call(procedure, item, _left(end))]
+        return [outcome for item in items for outcome in self._native.call(procedure, item, key, _left(end))]
 
     def serve(
         self,
@@ -459,10 +472,17 @@ class AsyncSession:
         return await asyncio.to_thread(self._session.send, source, data, timeout=timeout, durable=durable)
 
     async def call(
-        self, procedure: Transaction | str, event: object = None, *, timeout: float | None = None, **fields: Any
+        self,
+        procedure: Transaction | str,
+        event: object = None,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Any,
     ) -> Reply:
         """As ``Session.call``."""
-        return await asyncio.to_thread(self._session.call, procedure, event, timeout=timeout, **fields)
+        call = functools.partial(self._session.call, timeout=timeout, idempotency_key=idempotency_key)
+        return await asyncio.to_thread(call, procedure, event, **fields)
 
     async def call_all(
         self, procedure: Transaction | str, events: Iterable[object], *, timeout: float | None = None

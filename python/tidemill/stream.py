@@ -156,6 +156,7 @@ class Source(Stream[E]):
         lateness: int,
         idle: int | None,
         anchored: bool = False,
+        remembers: int | None = None,
     ) -> None:
         super().__init__(app, name, {"named": name})
         self.name = name
@@ -164,6 +165,7 @@ class Source(Stream[E]):
         self._lateness = lateness
         self._idle = idle
         self._anchored = anchored
+        self._remembers = remembers
 
     def _definition(self) -> ir.StreamDef:
         """The plan's ``StreamDef``."""
@@ -173,6 +175,8 @@ class Source(Stream[E]):
             "lateness": self._lateness,
             "anchored": self._anchored,
         }
+        if self._remembers is not None:
+            source["remembers"] = self._remembers
         return {"name": self.name, "origin": {"source": source}}
 
     @property

@@ -14,11 +14,11 @@ use tidemill_plan::{Keep, Origin, Plan, Program, Table, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
-/// ([`EXACT_WINDOWS`]).
+/// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key.
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
@@ -138,9 +138,34 @@ pub struct Checkpoint {
     pub tables: Vec<TableState>,
     /// By sink: a digest of all its output since the state began.
     pub outputs: BTreeMap<String, StreamDigest>,
+    /// The answers of calls with a key that are kept, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<AnswerBlock>,
     /// The virtual nodes whose rows it has. A run can only continue from all of them.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,
+}
+
+/// Answers of calls with a key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AnswerBlock {
+    /// From then on none of them is needed, microseconds since 1970.
+    pub expires: i64,
+    /// Where they are.
+    pub block: Block,
+}
+
+/// The key of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallKey {
+    /// The number of its event among those of its source, from 0.
+    pub event: u64,
+    /// The key itself, with who calls.
+    pub key: String,
+    /// A digest of the arguments.
+    pub arguments: u64,
+    /// When it was called, microseconds since 1970.
+    pub called: i64,
 }
 
 /// A split of a source that has several.
@@ -194,6 +219,9 @@ pub struct SourceState {
     pub last_time: Option<i64>,
     /// The events that the gate held back, in order.
     pub held: Vec<Block>,
+    /// The keys of those of them that are calls with a key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<CallKey>,
     /// The late events that waited for their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Block>,
@@ -228,7 +256,8 @@ impl Checkpoint {
     /// The numbers of the files that it needs.
     pub fn files(&self) -> BTreeSet<u64> {
         let runs = self.tables.iter().flat_map(|table| &table.runs).map(|run| run.index.file);
-        runs.chain(self.sources.iter().flat_map(SourceState::blocks).map(|block| block.file)).collect()
+        let blocks = self.sources.iter().flat_map(SourceState::blocks).chain(self.answers.iter().map(|a| &a.block));
+        runs.chain(blocks.map(|block| block.file)).collect()
     }
 }
 

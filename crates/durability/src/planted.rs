@@ -117,6 +117,14 @@ pub enum Bug {
     ReplayReleasesAgain,
     /// Sources continue where the checkpoint left them, not where the log did.
     ReplayForgetsTaken,
+    /// A replay forgets the keys of calls that the log has.
+    ReplayForgetsKeys,
+    /// The answers that a checkpoint has are forgotten.
+    CheckpointForgetsAnswers,
+    /// A checkpoint forgets the keys of calls that the gate holds back.
+    CheckpointForgetsKeys,
+    /// A call that is made again is answered before the epoch of the first is durable.
+    AnswersAgainUnsynced,
 }
 
 /// The planted bug: always none outside of tests.

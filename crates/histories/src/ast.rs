@@ -196,7 +196,7 @@ pub fn emitted(transaction: &str, name: &str) -> StreamRef {
 pub fn source(name: &str, schema: Schema) -> StreamDef {
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false },
+        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false, remembers: None },
     }
 }
 

@@ -183,7 +183,7 @@ fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<T
     let lateness = if time.is_some() { *random.pick(&[0, 0, 3, 20, -2]) } else { 0 };
     StreamDef {
         name: format!("source{number}"),
-        origin: OriginDef::Source { schema, event_time, lateness, anchored: false },
+        origin: OriginDef::Source { schema, event_time, lateness, anchored: false, remembers: None },
     }
 }
 

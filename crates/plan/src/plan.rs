@@ -228,6 +228,10 @@ pub enum OriginDef {
         /// Its events are sent and bring no time: the field of event time gets the time of their anchored position.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         anchored: bool,
+        /// Its events are calls, which may have a key: for so long, microseconds of the callers' clock, the answer of a
+        /// call is kept, and given to a call with the same key. None: calls have no keys.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remembers: Option<i64>,
     },
     /// A tick of event time at `origin` and each multiple of the period before and after it: the field `at`, of type
     /// `Time`, or `int` where the period is one.

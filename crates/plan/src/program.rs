@@ -188,6 +188,14 @@ impl Stream {
         matches!(self.origin, Origin::Source { anchored: true, .. })
     }
 
+    /// How long the answers of calls with a key are kept, microseconds; none where calls have no keys.
+    pub fn remembers(&self) -> Option<i64> {
+        match self.origin {
+            Origin::Source { remembers, .. } => remembers,
+            _ => None,
+        }
+    }
+
     /// The field of a source's events in which they bring their event time.
     pub fn own_time(&self) -> Option<usize> {
         self.event_time.filter(|_| !self.is_anchored())
@@ -231,6 +239,9 @@ pub enum Origin {
         /// Its events are sent, and their event-time field gets the time of their anchored position.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         anchored: bool,
+        /// Its events are calls that may have a key, and answers are kept for so long, microseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remembers: Option<i64>,
         /// Its late events, same schema.
         late: StreamId,
         /// Its undecodable records, [`bad_schema`].

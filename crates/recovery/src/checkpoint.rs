@@ -1,6 +1,8 @@
 //! States on the medium: rows as runs, and the gate's state as blocks.
 
-use crate::entry::{BatchCodec, Malformed, Reader, number, read_bad, read_batch, write_bad};
+use crate::answered::{Pages, write_answers};
+use crate::encoding::{BatchCodec, Malformed, Reader, number, read_batch};
+use crate::entry::{read_bad, write_bad};
 use crate::intake::Taken;
 use crate::lateness::keep_marks;
 use arrow_array::RecordBatch;
@@ -11,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    Block, BlockReader, BlockWriter, Bug, Checkpoint, NodeRange, Planted, SourceState, SplitState, StateDirectory,
-    StateError, TableState,
+    Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, NodeRange, Planted, SourceState, SplitState,
+    StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -44,6 +46,8 @@ pub struct SourceAt {
     pub taken: Taken,
     /// A token from which it can continue.
     pub token: Option<String>,
+    /// The keys of calls that the gate holds back.
+    pub keys: Vec<CallKey>,
     /// Those of the records that no run is given again: runs took them that came to the end of their input, and none
     /// after them, or sessions sent them.
     pub before: Taken,
@@ -248,7 +252,7 @@ pub fn write_sources(
 ) -> Result<Vec<SourceState>, StateError> {
     let (mut file, mut codec, mut bytes) = (None, BatchCodec::default(), Vec::new());
     let mut states = Vec::new();
-    for SourceAt { standing, split, taken, token, before } in sources {
+    for SourceAt { standing, split, taken, token, keys, before } in sources {
         let in_gate = standing.held.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         assert!(standing.passed + in_gate <= taken.events, "what has passed or is held was taken from the source");
         let mut write = |fill: &mut dyn FnMut(&mut Vec<u8>), rows: u64| {
@@ -282,6 +286,7 @@ pub fn write_sources(
             passed: standing.passed,
             last_time: standing.last_time,
             held,
+            keys,
             late,
             aside: aside.transpose()?,
         });
@@ -339,7 +344,13 @@ pub struct AtRest {
 }
 
 /// Writes the current state while nothing runs. The result is durable, but not yet the newest checkpoint.
-pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) -> Result<Checkpoint, StateError> {
+/// `pages`: the answers since the checkpoint before.
+pub fn save(
+    directory: &mut StateDirectory,
+    machine: &Machine,
+    state: AtRest,
+    pages: &Pages,
+) -> Result<Checkpoint, StateError> {
     let AtRest { epoch, sources, outputs, generation, whole, live } = state;
     let before = Before::of(directory, whole, live);
     begin_snapshots(machine, SnapshotDue { generation, whole });
@@ -348,7 +359,9 @@ pub fn save(directory: &mut StateDirectory, machine: &Machine, state: AtRest) ->
     assert!(!machine.tables.iter().any(Table::is_in_snapshot), "a snapshot ends with its last row");
     let tables = tables(&before, &written, directory.planted())?;
     let sources = write_sources(sources, &mut || directory.write_blocks())?;
-    Ok(Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() })
+    let newest = directory.checkpoint().cloned();
+    let answers = write_answers(machine, newest.as_ref(), pages, epoch, &mut || directory.write_blocks())?;
+    Ok(Checkpoint { epoch, sources, tables, outputs, answers, nodes: NodeRange::default() })
 }
 
 /// The positions of a program's sources in the newest checkpoint.
@@ -402,6 +415,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             split: state.split.clone().map(|SplitState { source, split, name }| SplitName { source, split, name }),
             taken: Taken { events: state.events, bad: state.bad },
             token: state.token.clone(),
+            keys: state.keys.clone(),
             before: Taken { events: state.events_before, bad: state.bad_before },
         })
     };

@@ -18,6 +18,7 @@
 //! If step 3 or 4 fails for lack of disk space, the rows that it copied are no longer marked as changed, so the next
 //! checkpoint contains all rows.
 
+use crate::answered::{Pages, write_answers};
 use crate::buffer_manager::{BufferManager, LiveMerge};
 use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, tables, write_sources};
 use crate::control::{Failure, RunError};
@@ -99,6 +100,7 @@ pub struct Checkpointer {
     pub(crate) state: Arc<CheckpointState>,
     pub(crate) log_state: Arc<LogState>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
+    pub(crate) answers: Arc<Pages>,
     pub(crate) failure: Arc<Failure>,
     pub(crate) pace: CopyPace,
     pub(crate) work: Work,
@@ -292,11 +294,18 @@ impl Checkpointer {
         }
         let Writing { epoch, sources, outputs, before, writer } = writing;
         let written = writer.end(&self.machine);
+        let mut sources = sources;
+        if self.directory.lock().planted().is(Bug::CheckpointForgetsKeys) {
+            sources.iter_mut().for_each(|at| at.keys.clear());
+        }
         let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
         let planted = self.directory.lock().planted();
         let tables = tables(&before, &written, planted)?;
         let outputs = outputs_by_name(&self.machine.program, outputs);
-        let checkpoint = Checkpoint { epoch, sources, tables, outputs, nodes: NodeRange::default() };
+        let newest = self.directory.lock().checkpoint().cloned();
+        let begin = &mut || self.directory.lock().write_blocks();
+        let answers = write_answers(&self.machine, newest.as_ref(), &self.answers, epoch, begin)?;
+        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, nodes: NodeRange::default() };
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 

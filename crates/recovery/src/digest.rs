@@ -11,7 +11,7 @@
 //! Tables have no digest: it would cost a few instructions for every write while transactions run. An audit compares
 //! the rows of the newest checkpoint with rows that it computes itself.
 
-use crate::entry::{Malformed, Reader, number};
+use crate::encoding::{Malformed, Reader, number};
 use crate::packed::{PackedCodec, read_packed};
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;

@@ -1,6 +1,7 @@
 //! The end of a durable run: a last checkpoint, so that the next run begins where this one ended.
 
 use crate::Sync;
+use crate::answered::Pages;
 use crate::buffer_manager::BufferManager;
 use crate::checkpoint::{AtRest, SourceAt, merge, save};
 use crate::checkpointer::CheckpointState;
@@ -26,6 +27,7 @@ pub struct Ending {
     pub(crate) digests: Arc<Digests>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
     pub(crate) sync: Sync,
+    pub(crate) answers: Arc<Pages>,
 }
 
 /// The final state of gate and logger.
@@ -99,9 +101,12 @@ impl Ending {
             log.truncate(left.epoch, usize::MAX)?;
         }
         let mut sources = std::mem::take(&mut left.sources);
-        for SourceAt { standing, .. } in &mut sources {
+        for SourceAt { standing, keys, .. } in &mut sources {
             if directory.planted().is(Bug::CheckpointForgetsHeld) {
                 standing.held.clear();
+            }
+            if directory.planted().is(Bug::CheckpointForgetsKeys) {
+                keys.clear();
             }
             if directory.planted().is(Bug::CheckpointForgetsTimes) {
                 standing.greatest = None;
@@ -111,7 +116,7 @@ impl Ending {
         let (generation, whole) = (left.generation, self.checkpoints.whole.load(Ordering::Acquire));
         let live = self.buffers.as_ref().map(|buffers| buffers.at_rest());
         let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live };
-        match save(&mut directory, machine, state) {
+        match save(&mut directory, machine, state, &self.answers) {
             // The log has everything, and the next run replays it.
             Err(error) if error.is_no_room() => return Ok(false),
             saved => directory.switch(saved?)?,

@@ -4,8 +4,9 @@
 //! entry   = version:1, joined: n, n × split, splits: n, n × source, sent: n, n × (source, events), due, digests: n, n × digest
 //! due     = 0, or 1 + the number of what is due, boundary:8
 //! split   = source, split, present:1, [mark:8], name
-//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open), passed, [token], events, bad, [values],
-//!           [punctuations: n, n × (events and bad records before it, time:8)]
+//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open, 64 keys), passed, [token], events, bad,
+//!           [values], [punctuations: n, n × (events and bad records before it, time:8)],
+//!           [keys: n, n × (event, key, arguments:8, called:8)]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason, events before it
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
@@ -19,15 +20,12 @@
 //! without a schema (the program has it), with dictionaries and compressed buffers.
 
 use crate::digest::{EpochDigests, read_digests, write_digests};
+use crate::encoding::{Malformed, Reader, bytes, number};
 use crate::intake::Taken;
 use crate::packed::{PackedCodec, read_packed};
 use arrow_array::RecordBatch;
-use arrow_buffer::Buffer;
-use arrow_ipc::reader::read_record_batch;
-use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
-use arrow_ipc::{CompressionType, root_as_message};
-use arrow_schema::{ArrowError, SchemaRef};
-use std::collections::HashMap;
+use arrow_schema::SchemaRef;
+use tidemill_durability::CallKey;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::Program;
 use tidemill_stages::digest::committed_streams;
@@ -35,7 +33,9 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
+/// The oldest version that can be read: it is without keys of calls, and otherwise the same.
+const VERSION_READ_MIN: u8 = 9;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -111,6 +111,8 @@ pub struct SourceEntry {
     pub ingested: Ingested,
     /// The punctuations since the last cut, in order.
     pub punctuations: Vec<Punctuation>,
+    /// The keys of those of the records that are calls with a key, in order.
+    pub keys: Vec<CallKey>,
 }
 
 /// A promise about a source's times that was given beside its records.
@@ -131,43 +133,6 @@ pub enum Ingested {
     /// The records by value.
     Values(Vec<SourceBatch>),
 }
-
-/// Encodes batches.
-pub struct BatchCodec {
-    options: IpcWriteOptions,
-    context: IpcWriteContext,
-}
-
-impl Default for BatchCodec {
-    fn default() -> Self {
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
-        BatchCodec { options: options.expect("LZ4 is compiled in"), context: IpcWriteContext::default() }
-    }
-}
-
-impl BatchCodec {
-    /// Appends a batch in canonical form.
-    pub fn write(&mut self, batch: &RecordBatch, into: &mut Vec<u8>) {
-        let mut dictionaries = DictionaryTracker::new(true);
-        let encoded = IpcDataGenerator::default().encode(batch, &mut dictionaries, &self.options, &mut self.context);
-        let (_, EncodedData { ipc_message, arrow_data }) = encoded.expect("canonical columns have an IPC form");
-        bytes(into, &ipc_message);
-        bytes(into, &arrow_data);
-    }
-}
-
-/// Reads a batch.
-pub fn read_batch(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<RecordBatch, Malformed> {
-    let (message, body) = (reader.bytes()?, Buffer::from(reader.bytes()?));
-    let message = root_as_message(message).map_err(|error| Malformed(error.to_string()))?;
-    let header = message.header_as_record_batch().ok_or_else(|| Malformed("a batch is none".into()))?;
-    let read = read_record_batch(&body, header, schema.clone(), &HashMap::new(), None, &message.version());
-    read.map_err(|error: ArrowError| Malformed(error.to_string()))
-}
-
-/// Bytes that have the right checksum but cannot be decoded: written by another version, or a bug.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
 
 impl SourceEntry {
     /// Checks what a reader of the entry relies on.
@@ -197,7 +162,8 @@ impl EpochEntry {
             }
             let values = matches!(source.ingested, Ingested::Values(_));
             let punctuates = !source.punctuations.is_empty();
-            let flags = [source.ended, values, source.token.is_some(), source.is_sent, punctuates, source.is_open];
+            let (SourceEntry { ended, is_sent, is_open, .. }, has_keys) = (source, !source.keys.is_empty());
+            let flags = [*ended, values, source.token.is_some(), *is_sent, punctuates, *is_open, has_keys];
             into.push(flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum());
             number(into, source.passed);
             if let Some(token) = &source.token {
@@ -224,6 +190,15 @@ impl EpochEntry {
                     into.extend_from_slice(&time.to_le_bytes());
                 }
             }
+            if has_keys {
+                number(into, source.keys.len() as u64);
+                for CallKey { event, key, arguments, called } in &source.keys {
+                    number(into, *event);
+                    bytes(into, key.as_bytes());
+                    into.extend_from_slice(&arguments.to_le_bytes());
+                    into.extend_from_slice(&called.to_le_bytes());
+                }
+            }
         }
         number(into, self.sent.len() as u64);
         for &(source, count) in &self.sent {
@@ -244,7 +219,7 @@ impl EpochEntry {
     /// Reads an entry.
     pub fn read(epoch: u64, payload: &[u8], schemas: &LogSchemas) -> Result<EpochEntry, Malformed> {
         let mut reader = Reader(payload);
-        if reader.byte()? != VERSION {
+        if !(VERSION_READ_MIN..=VERSION).contains(&reader.byte()?) {
             return Err(Malformed("it is of another version".into()));
         }
         let joined = (0..reader.number()?).map(|_| read_joined(&mut reader, schemas)).collect::<Result<_, _>>()?;
@@ -331,8 +306,13 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
         let taken = Taken { events: reader.number()?, bad: reader.number()? };
         punctuations.push(Punctuation { taken, time: reader.word()? as i64 });
     }
+    let mut keys = Vec::new();
+    for _ in 0..if flags & 64 != 0 { reader.number()? } else { 0 } {
+        let (event, key) = (reader.number()?, reader.text()?);
+        keys.push(CallKey { event, key, arguments: reader.word()?, called: reader.word()? as i64 });
+    }
     let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
-    Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations })
+    Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations, keys })
 }
 
 /// Puts bad records, each after so many events of all batches, to the batches.
@@ -374,66 +354,4 @@ pub fn read_bad(reader: &mut Reader<'_>) -> Result<BadRecord, Malformed> {
     let mut text = |bit: u8| if flags & bit != 0 { reader.text().map(Some) } else { Ok(None) };
     let (origin, column, record) = (text(1)?, text(4)?, text(8)?);
     Ok(BadRecord { origin, line, column, record, reason: reader.text()?, after: reader.number()? })
-}
-
-/// Appends a number.
-pub fn number(into: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        into.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    into.push(value as u8);
-}
-
-fn bytes(into: &mut Vec<u8>, value: &[u8]) {
-    number(into, value.len() as u64);
-    into.extend_from_slice(value);
-}
-
-/// The bytes that remain to be read.
-pub struct Reader<'a>(pub &'a [u8]);
-
-impl<'a> Reader<'a> {
-    /// A byte.
-    pub fn byte(&mut self) -> Result<u8, Malformed> {
-        let (&first, rest) = self.0.split_first().ok_or_else(|| Malformed("it ends too early".into()))?;
-        self.0 = rest;
-        Ok(first)
-    }
-
-    /// Eight bytes.
-    pub fn word(&mut self) -> Result<u64, Malformed> {
-        let (word, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed("it ends too early".into()))?;
-        self.0 = rest;
-        Ok(u64::from_le_bytes(*word))
-    }
-
-    /// A number.
-    pub fn number(&mut self) -> Result<u64, Malformed> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Malformed("a number has no end".into()))
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
-        self.run(length)
-    }
-
-    /// A run of `length` bytes.
-    pub fn run(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(|| Malformed("it ends too early".into()))?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn text(&mut self) -> Result<String, Malformed> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed("a text is not UTF-8".into()))
-    }
 }

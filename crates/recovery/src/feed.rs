@@ -11,7 +11,7 @@ use crate::logger::{LogState, Logged};
 use crate::savepoints::SavepointRequest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, Log, Planted};
+use tidemill_durability::{Bug, CallKey, Log, Planted};
 use tidemill_stages::access::snapshot::SnapshotDue;
 use tidemill_stages::actor::Outbox;
 use tidemill_stages::epoch::Epoch;
@@ -37,6 +37,11 @@ impl LogFeed {
     /// Takes an ingested batch, after which the source is at `token`.
     pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
         self.intake.take(source, batch, token);
+    }
+
+    /// Takes the key of a call, which is of the batch that is taken next.
+    pub fn take_key(&mut self, source: usize, key: CallKey) {
+        self.intake.take_key(source, key);
     }
 
     /// Takes a punctuation of a source.
@@ -91,6 +96,7 @@ impl LogFeed {
                 split: self.intake.split(source).cloned(),
                 taken,
                 token,
+                keys: self.intake.keys(source),
                 before: self.intake.before(source),
             }
         };

@@ -4,7 +4,8 @@
 use crate::checkpoint::{SourceAt, SplitName, restore_sources};
 use crate::control::RunError;
 use crate::digest::{EpochDigests, read_digests};
-use crate::entry::{EpochEntry, Ingested, JoinedSplit, LogSchemas, Malformed, Reader};
+use crate::encoding::{Malformed, Reader};
+use crate::entry::{EpochEntry, Ingested, JoinedSplit, LogSchemas};
 use crate::intake::{Exactly, LoggedInput, Taken, in_order};
 use crate::load::checkpoint_rows;
 use arrow_array::RecordBatch;

@@ -4,6 +4,8 @@ use crate::checkpoint::{SourceAt, SplitName};
 use crate::entry::{EpochEntry, Ingested, JoinedSplit, Punctuation, SourceEntry};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
+use std::collections::VecDeque;
+use tidemill_durability::CallKey;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
 use tidemill_stages::io::{BadRecord, IoFailure, SourceBatch};
@@ -62,9 +64,16 @@ struct OfSource {
     since_cut: Taken,
     values: Vec<SourceBatch>,
     punctuations: Vec<Punctuation>,
+    /// The keys of calls that have not passed the gate, in order; the last ones were taken since the last cut.
+    keys: VecDeque<CallKey>,
+    keys_since_cut: usize,
 }
 
 impl OfSource {
+    fn forget_passed_keys(&mut self) {
+        while self.keys.pop_front_if(|key| key.event < self.passed).is_some() {}
+    }
+
     /// Counts records that were taken.
     fn account(&mut self, taken: Taken, is_sent: bool) {
         self.in_all.add(taken);
@@ -121,12 +130,13 @@ pub struct Intake {
 impl Intake {
     /// Starts at the positions of so many sources and of the splits that joined; some replay.
     pub fn new(source_count: usize, sources: impl IntoIterator<Item = (SourceAt, bool)>) -> Intake {
-        let of = |(SourceAt { standing, split, taken, token, before }, replays)| OfSource {
+        let of = |(SourceAt { standing, split, taken, token, keys, before }, replays)| OfSource {
             split,
             passed: standing.passed,
             in_all: taken,
             before,
             token,
+            keys: keys.into(),
             replays,
             ..OfSource::default()
         };
@@ -177,6 +187,18 @@ impl Intake {
         }
     }
 
+    /// Takes the key of a call.
+    pub fn take_key(&mut self, source: usize, key: CallKey) {
+        let of = &mut self.sources[source];
+        of.keys.push_back(key);
+        of.keys_since_cut += 1;
+    }
+
+    /// The keys of a source's calls that have not passed the gate, immediately after a cut.
+    pub fn keys(&self, source: usize) -> Vec<CallKey> {
+        self.sources[source].keys.iter().cloned().collect()
+    }
+
     /// Takes a punctuation.
     pub fn punctuate(&mut self, source: usize, time: i64) {
         let of = &mut self.sources[source];
@@ -220,6 +242,9 @@ impl Intake {
             let (ended, is_sent) = (gate.has_ended(s), of.is_sent);
             let punctuations = std::mem::take(&mut of.punctuations);
             let source = gate.source_of(s);
+            let first_new = of.keys.len() - std::mem::take(&mut of.keys_since_cut);
+            let keys = of.keys.iter().skip(first_new).cloned().collect();
+            of.forget_passed_keys();
             SourceEntry {
                 source,
                 is_open: gate.is_open(source),
@@ -230,6 +255,7 @@ impl Intake {
                 token,
                 ingested,
                 punctuations,
+                keys,
             }
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
@@ -252,6 +278,8 @@ impl Intake {
         for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
             of.account(entry.taken, entry.is_sent);
             of.passed += entry.passed;
+            of.keys.extend(entry.keys.iter().cloned());
+            of.forget_passed_keys();
             if entry.taken != Taken::default() {
                 of.token.clone_from(&entry.token);
             }

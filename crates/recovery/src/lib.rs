@@ -27,12 +27,14 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod answered;
 mod buffer_manager;
 mod checkpoint;
 mod checkpointer;
 mod control;
 mod convert;
 mod digest;
+mod encoding;
 mod end;
 mod entry;
 mod eviction;
@@ -50,6 +52,7 @@ mod replay;
 mod savepoints;
 mod summary;
 
+pub use answered::{Page, Pages, Remembering};
 pub use checkpoint::{SourceAt, SplitName};
 pub use checkpointer::{Captured, CheckpointState, Checkpointer};
 pub use control::{Control, Failure, RecoveryProgress, RunError};

@@ -1,6 +1,7 @@
 //! The beginning of a durable run: opens the state, fills the tables, and creates the actors and shared data that keep
 //! the state during the run.
 
+use crate::answered::{Pages, read_answers};
 use crate::buffer_manager::BufferManager;
 use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
 use crate::checkpointer::{CheckpointState, Checkpointer, CopyPace, Work};
@@ -73,6 +74,8 @@ pub struct Durable {
     /// The epoch of the newest checkpoint.
     checkpoint: u64,
     buffers: Option<Arc<BufferManager>>,
+    /// The answers of calls with a key in the checkpoint.
+    answers: Arc<Pages>,
 }
 
 enum OpenLog {
@@ -92,6 +95,8 @@ pub struct Parts {
     pub checkpointer: Checkpointer,
     /// For the end of the run.
     pub ending: Ending,
+    /// The answers of calls with a key: those of the checkpoint, to which the committer adds.
+    pub answers: Arc<Pages>,
 }
 
 /// The gate's part of a durable run.
@@ -167,11 +172,12 @@ impl Durable {
             let sources = restore_sources(&directory, &machine.program)?;
             (OpenLog::Old(directory.log()?), sources)
         };
+        let answers = Arc::new(read_answers(&directory, machine)?);
         let buffers = memory.map(|limit| BufferManager::begin(limit, &directory, machine, failure)).transpose()?;
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let (released, furthest) = recover_sinks(&directory, machine, sinks)?;
         let buffers = buffers.map(Arc::new);
-        Ok(Durable { directory, options, log, sources, furthest, was_weak, released, checkpoint, buffers })
+        Ok(Durable { directory, options, log, sources, furthest, was_weak, released, checkpoint, buffers, answers })
     }
 
     /// The number of the first epoch of the run.
@@ -186,7 +192,8 @@ impl Durable {
 
     /// Divides the run into the parts of its actors.
     pub fn divide(self, on: &Shared, bells: &Bells) -> Parts {
-        let Durable { directory, options, log, sources, furthest, was_weak, mut released, checkpoint, buffers } = self;
+        let Durable { directory, options, log, sources, furthest, was_weak, mut released, checkpoint, .. } = self;
+        let Durable { buffers, answers, .. } = self;
         let program = &on.machine.program;
         let planted = directory.planted();
         if planted.is(Bug::ReplayReleasesAgain) {
@@ -287,37 +294,35 @@ impl Durable {
                 waits: None,
                 truncate: 0,
             },
-            checkpointer: checkpointer(on, &directory, to_keep, spilled, &checkpoints, &log_state, buffers.clone()),
-            ending: Ending { directory, log_state, checkpoints, digests, buffers, sync: options.sync },
+            checkpointer: Checkpointer {
+                directory: directory.clone(),
+                machine: on.machine.clone(),
+                environment: on.environment.clone(),
+                captured: to_keep,
+                spilled,
+                state: checkpoints.clone(),
+                log_state: log_state.clone(),
+                buffers: buffers.clone(),
+                answers: answers.clone(),
+                failure: on.failure.clone(),
+                pace: CopyPace::default(),
+                work: Work::Nothing,
+                savepoints: Vec::new(),
+                lacks_room: false,
+                merge: None,
+                merges: false,
+            },
+            ending: Ending {
+                directory,
+                log_state,
+                checkpoints,
+                digests,
+                buffers,
+                sync: options.sync,
+                answers: answers.clone(),
+            },
+            answers,
         }
-    }
-}
-
-fn checkpointer(
-    on: &Shared,
-    directory: &Arc<Mutex<StateDirectory>>,
-    captured: Inbox<crate::checkpointer::Captured>,
-    spilled: Inbox<()>,
-    state: &Arc<CheckpointState>,
-    log_state: &Arc<LogState>,
-    buffers: Option<Arc<BufferManager>>,
-) -> Checkpointer {
-    Checkpointer {
-        directory: directory.clone(),
-        machine: on.machine.clone(),
-        environment: on.environment.clone(),
-        captured,
-        spilled,
-        state: state.clone(),
-        log_state: log_state.clone(),
-        buffers,
-        failure: on.failure.clone(),
-        pace: CopyPace::default(),
-        work: Work::Nothing,
-        savepoints: Vec::new(),
-        lacks_room: false,
-        merge: None,
-        merges: false,
     }
 }
 
@@ -326,7 +331,7 @@ fn begin(directory: &mut StateDirectory, machine: &Machine, options: &Durability
     let generation = Generation::default();
     let outputs = BTreeMap::new();
     let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None };
-    let first = save(directory, machine, state)?;
+    let first = save(directory, machine, state, &Pages::default())?;
     let mut log = directory.begin(first)?;
     assert_eq!(log.epoch(), 0, "a new log begins after the first checkpoint");
     if let Some(name) = &options.savepoint {

@@ -16,7 +16,7 @@
 //! once (Afroozeh, Boncz, "The FastLanes Compression Layout", 2023). The log's thread shares its processor with the
 //! workers, so time matters more than space: LZ4 takes many times as long.
 
-use crate::entry::{BatchCodec, Malformed, Reader, number, read_batch};
+use crate::encoding::{BatchCodec, Malformed, Reader, number, read_batch};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions};

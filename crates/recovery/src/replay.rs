@@ -2,7 +2,8 @@
 
 use crate::control::RunError;
 use crate::digest::{Digests, EpochDigests, read_digests};
-use crate::entry::{EpochEntry, LogSchemas, Malformed, Reader};
+use crate::encoding::{Malformed, Reader};
+use crate::entry::{EpochEntry, LogSchemas};
 use std::sync::Arc;
 use tidemill_durability::{Log, LogReader, StateError};
 use tidemill_plan::Program;

@@ -17,7 +17,7 @@ fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Int.into()), ("a", Type::Int.into())]);
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false },
+        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false, remembers: None },
     }
 }
 

@@ -13,6 +13,7 @@ use crate::pipeline::Pipeline;
 use crate::records::Records;
 use crate::report::Report;
 use crate::session::link::Link;
+use crate::session::retries::Retries;
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +54,7 @@ pub struct Committer {
     durable: Option<DurableCommit>,
     /// The session that the run belongs to.
     link: Option<Arc<Link>>,
+    retries: Arc<Retries>,
     is_over: bool,
 }
 
@@ -103,6 +105,8 @@ pub struct CommitParts {
     pub durable: Option<CommitSide>,
     /// The session that the run belongs to.
     pub link: Option<Arc<Link>>,
+    /// The calls with keys.
+    pub retries: Arc<Retries>,
 }
 
 /// An incoming message.
@@ -150,7 +154,7 @@ impl Actor for Committer {
 impl Committer {
     /// A committer before the first epoch.
     pub fn new(parts: CommitParts) -> Committer {
-        let CommitParts { on, pipeline, sinks, finished, free, records, first, durable, link } = parts;
+        let CommitParts { on, pipeline, sinks, finished, free, records, first, durable, link, retries } = parts;
         let durable = durable.map(|side| DurableCommit {
             pending: VecDeque::new(),
             written: Vec::new(),
@@ -170,6 +174,7 @@ impl Committer {
             logger_exited: durable.is_none(),
             durable,
             link,
+            retries,
             is_over: false,
             on,
             pipeline,
@@ -288,6 +293,9 @@ impl Committer {
             tables: std::mem::take(&mut epoch.accessed.tables),
             answers: std::mem::take(&mut epoch.finished.answers),
         };
+        if !self.on.failure.is_set() {
+            self.retries.finish(pending.number, &pending.answers);
+        }
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
             // they are discarded.
@@ -399,6 +407,9 @@ impl Committer {
 
     /// Answers the calls of an epoch that is durable. Sinks may commit it later: a crash before that replays it.
     fn answer(&self, pending: &mut Pending) {
+        if !self.on.failure.is_set() {
+            self.retries.release(pending.number);
+        }
         if let Some(link) = self.link.as_ref().filter(|_| !pending.replayed && !self.on.failure.is_set()) {
             link.answer(pending.number, std::mem::take(&mut pending.answers));
         }

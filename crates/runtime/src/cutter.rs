@@ -5,6 +5,7 @@ use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
 use crate::session::at_gate::SessionState;
+use crate::session::retries::KeysAtGate;
 use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, RunError, Shared};
 use tidemill_stages::gate::{Cut, Gate};
@@ -49,6 +50,7 @@ pub struct Intake<'a> {
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) session: SessionState,
     pub(crate) idle: &'a mut Idle,
+    pub(crate) keys: &'a mut KeysAtGate,
     /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
 }

@@ -83,6 +83,12 @@ impl Engine {
         if logging == Logging::Full {
             committed_streams(&program).for_each(|stream| wanted[stream] = true);
         }
+        // The answers of calls with keys are kept, whoever looks.
+        for transaction in program.transactions.iter().filter(|transaction| !transaction.is_hidden()) {
+            if transaction.inputs.iter().any(|&stream| program.streams[stream].remembers().is_some()) {
+                (wanted[transaction.committed.stream], wanted[transaction.aborted]) = (true, true);
+            }
+        }
         let code = Code::compile(&program, &wanted)?;
         let wiring = Wiring::of(&program, &code);
         let tables = program.tables.iter().map(Table::new).collect();

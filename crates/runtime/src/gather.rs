@@ -13,6 +13,7 @@ use crate::options::Options;
 use crate::pipeline::Pipeline;
 use crate::replay::LogCutter;
 use crate::session::at_gate::{AtGate, SessionState};
+use crate::session::retries::{KeysAtGate, Retries};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_recovery::{GateSide, Left, Recovery, RunError, Shared, SourceAt};
@@ -50,6 +51,7 @@ pub struct Gatherer {
     durable: Option<DurableGate>,
     session: Option<AtGate>,
     idle: Idle,
+    keys: KeysAtGate,
     agenda: Agenda,
     /// What may be due at the boundary at hand, and is looked at with the next epoch.
     next_due: Option<DueCut>,
@@ -117,13 +119,15 @@ pub struct GatherParts {
     pub session: Option<AtGate>,
     /// By source, how long it may be without input; empty: none is watched.
     pub idle: Vec<Option<Duration>>,
+    /// The keys of calls.
+    pub retries: Arc<Retries>,
 }
 
 impl Gatherer {
     /// A gatherer before the first epoch.
     pub fn new(parts: GatherParts) -> Gatherer {
         let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, .. } = parts;
-        let GatherParts { durable, session, idle, .. } = parts;
+        let GatherParts { durable, session, idle, retries, .. } = parts;
         assert!(first > 0, "epochs are counted from 1");
         let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
         let begun = on.environment.now();
@@ -150,6 +154,7 @@ impl Gatherer {
             durable,
             session,
             idle,
+            keys: KeysAtGate::new(retries),
             agenda,
             next_due: None,
             phase,
@@ -241,7 +246,8 @@ impl Gatherer {
             if may_keep {
                 at_gate.may_keep();
             }
-            let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed, events_max);
+            let keys = &mut self.keys;
+            let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed, keys, events_max);
             taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
         }
@@ -264,6 +270,7 @@ impl Gatherer {
         }
         let mut intake = Intake {
             idle: &mut self.idle,
+            keys: &mut self.keys,
             gate: &mut self.gate,
             inputs: &mut self.inputs,
             feed,
@@ -369,6 +376,7 @@ impl Gatherer {
             let is_free = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
             savepoints = session.cut(&mut epoch, &self.gate, more_is_due, may_be_due && is_free);
         }
+        self.keys.cut(&mut epoch, &self.gate);
         if let Some(durable) = &mut self.durable {
             let side = &mut durable.side;
             side.trigger.mark(&mut epoch);

@@ -34,11 +34,12 @@ pub use live::{Contention, HotRow, Live, LiveEpoch};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
-pub use session::calls::{Answered, Procedure, Reply};
+pub use session::calls::{Answered, Procedure, Reply, RequestKey};
 pub use session::error::SessionError;
 pub use session::follow::{Followed, Follower, Released, Slow};
 pub use session::link::SentSource;
 pub use session::place::{NoPlace, Place};
+pub use session::retries::KEYS_MAX;
 pub use session::{
     Asked, AskedSavepoint, Calling, Flushed, Following, LateTable, ReadsAt, SavepointMade, Session, TablesAt,
 };
@@ -59,7 +60,7 @@ pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
-pub use tidemill_stages::finish::answers::Outcome;
+pub use tidemill_stages::finish::answers::{KeyRefused, Outcome};
 pub use tidemill_stages::gate::{Cut, Gate, Passed};
 pub use tidemill_stages::io::{
     BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress, Splits,

@@ -125,6 +125,10 @@ impl Cutter for LogCutter {
             {
                 feed.intake.replayed(&entry);
             }
+            if !self.planted.is(Bug::ReplayForgetsKeys) {
+                let keyed = entry.sources.iter().enumerate();
+                keyed.for_each(|(split, source)| intake.keys.restore(split, &source.keys));
+            }
             self.entry = Some((entry, 0));
         }
         let sources = intake.inputs.len();

@@ -23,11 +23,12 @@ use crate::records::Records;
 use crate::session::OfRun;
 use crate::session::at_gate::AtGate;
 use crate::session::link::Link;
+use crate::session::retries::Retries;
 use crate::summary::Summary;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_durability::StateError;
+use tidemill_durability::{Bug, StateError};
 use tidemill_plan::Program;
 use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
 use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
@@ -157,15 +158,19 @@ impl Run {
         };
         let workers = (0..count).map(worker).collect();
         let parts = durable.map(|durable| durable.divide(&on, &bells));
+        let (mut answers, mut is_early) = (Arc::default(), false);
         let (at_gate, at_commit, durable, ending) = match parts {
             None => (None, None, None, None),
-            Some(Parts { gate, commit, logger, checkpointer, ending }) => {
+            Some(Parts { gate, commit, logger, checkpointer, ending, answers: kept }) => {
+                (answers, is_early) = (kept, commit.planted.is(Bug::AnswersAgainUnsynced));
                 let logger = Driven::new(logger, bells.logger.clone());
                 let checkpointer = Driven::new(checkpointer, bells.checkpointer.clone());
                 (Some(gate), Some(commit), Some((logger, checkpointer)), Some(ending))
             }
         };
+        let retries = Arc::new(Retries::new(&on.machine, answers, is_early));
         let committer = Committer::new(CommitParts {
+            retries: retries.clone(),
             on: on.clone(),
             pipeline: pipeline.clone(),
             sinks,
@@ -187,6 +192,7 @@ impl Run {
             durable: at_gate,
             session,
             idle,
+            retries,
         });
         let run = Run {
             pipeline,

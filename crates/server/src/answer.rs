@@ -51,6 +51,14 @@ pub fn error(status: StatusCode, text: &str) -> Answer {
     whole(status, JSON, error_text(text, None, None))
 }
 
+/// `{"idempotency_key": false, "error": ...}`: the key of a call cannot be taken, and the call was not made.
+pub fn key_error(status: StatusCode, text: &str) -> Answer {
+    let mut body = b"{\"idempotency_key\":false,\"error\":".to_vec();
+    json_string(&mut body, text);
+    body.extend_from_slice(b"}\n");
+    whole(status, JSON, body)
+}
+
 /// 503: it may be asked again soon.
 pub fn later(text: &str) -> Answer {
     let mut response = error(StatusCode::SERVICE_UNAVAILABLE, text);

@@ -27,7 +27,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidemill_connect::{JsonRecords, JsonRows, json_string};
 use tidemill_model::Schema;
-use tidemill_runtime::{Answered, BadRecord, Outcome, Procedure, Session};
+use tidemill_runtime::{Answered, BadRecord, KeyRefused, Outcome, Procedure, RequestKey, Session};
 use tokio::sync::oneshot;
 
 /// The interval at which the threads look whether they are to end.
@@ -36,10 +36,19 @@ const TICK: Duration = Duration::from_millis(50);
 /// A reply to a call.
 #[derive(Debug)]
 pub struct Reply {
-    /// Whether it committed.
-    pub committed: bool,
+    /// The outcome, without its rows.
+    pub kind: ReplyKind,
     /// A JSON object.
     pub body: Vec<u8>,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyKind {
+    Committed,
+    Aborted,
+    /// It was not made.
+    Refused(KeyRefused),
 }
 
 /// Why a call is not made.
@@ -51,6 +60,8 @@ pub enum Refused {
     Busy,
     /// It is wrong.
     Bad(BadRecord),
+    /// Its key is: why.
+    Key(String),
 }
 
 /// Makes calls.
@@ -97,6 +108,8 @@ struct NextBatch {
     number: u64,
     procedure: usize,
     records: JsonRecords,
+    /// By call; empty as long as none has one.
+    keys: Vec<Option<RequestKey>>,
     waiting: Vec<Waiting>,
 }
 
@@ -173,19 +186,29 @@ impl Calls {
         self.procedures.iter().map(|named| (&*named.name, self.session.source_schema(named.procedure.source)))
     }
 
+    /// Whether calls of a procedure, by its place in [`Calls::procedures`], may have keys.
+    pub fn remembers(&self, procedure: usize) -> bool {
+        self.session.remembers(self.procedures[procedure].procedure.source)
+    }
+
     /// The number of calls under way.
     pub fn in_flight(&self) -> usize {
         self.slots.taken()
     }
 
     /// Calls a procedure. The receiver gets the reply; it is closed without one if the run ends before.
-    pub fn call(&self, name: &str, object: &[u8]) -> Result<oneshot::Receiver<Reply>, Refused> {
+    pub fn call(
+        &self,
+        name: &str,
+        object: &[u8],
+        key: Option<RequestKey>,
+    ) -> Result<oneshot::Receiver<Reply>, Refused> {
         let Some(procedure) = self.procedures.iter().position(|named| named.name == name) else {
             let why = self.session.procedure(name).map_or_else(|error| error.to_string(), |_| "it is hidden".into());
             return Err(Refused::Unknown(why));
         };
         let (to, reply) = oneshot::channel();
-        self.make(procedure, object, &mut Turn::default(), To::Text(to))?;
+        self.make(procedure, object, key, &mut Turn::default(), To::Text(to))?;
         Ok(reply)
     }
 
@@ -195,14 +218,26 @@ impl Calls {
         &self,
         procedure: usize,
         object: &[u8],
+        key: Option<RequestKey>,
         turn: &mut Turn,
     ) -> Result<oneshot::Receiver<Made>, Refused> {
         let (to, made) = oneshot::channel();
-        self.make(procedure, object, turn, To::Columns(to))?;
+        self.make(procedure, object, key, turn, To::Columns(to))?;
         Ok(made)
     }
 
-    fn make(&self, procedure: usize, object: &[u8], turn: &mut Turn, to: To) -> Result<(), Refused> {
+    fn make(
+        &self,
+        procedure: usize,
+        object: &[u8],
+        key: Option<RequestKey>,
+        turn: &mut Turn,
+        to: To,
+    ) -> Result<(), Refused> {
+        if let Some(key) = &key {
+            let source = self.procedures[procedure].procedure.source;
+            self.session.check_key(source, key).map_err(|error| Refused::Key(error.to_string()))?;
+        }
         let Some(slot) = self.slots.take() else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::Busy);
@@ -211,6 +246,10 @@ impl Calls {
         let schema = || self.session.source_schema(self.procedures[procedure].procedure.source);
         let batch = next.batch(procedure, *turn, schema);
         batch.records.push(object).map_err(Refused::Bad)?;
+        if key.is_some() {
+            batch.keys.resize(batch.waiting.len(), None);
+            batch.keys.push(key);
+        }
         batch.waiting.push(Waiting { to, slot });
         *turn = Turn(batch.number);
         drop(next);
@@ -247,7 +286,7 @@ impl Calls {
                 continue;
             }
             let batches = self.next.lock().take();
-            for NextBatch { procedure, mut records, waiting, .. } in batches {
+            for NextBatch { procedure, mut records, mut keys, waiting, .. } in batches {
                 let (batch, left) = (records.finish(), waiting.len());
                 assert_eq!(left, batch.num_rows(), "each call has a request that waits");
                 self.next.lock().free[procedure].push(records);
@@ -257,7 +296,10 @@ impl Calls {
                 let sent = Batch { procedure, waiting: waiting.into_iter().map(Some).collect(), left };
                 self.sent.lock().insert(number, sent);
                 let named = &self.procedures[procedure];
-                if self.session.call_for(&named.procedure, &batch, to, number, None).is_err() {
+                if !keys.is_empty() {
+                    keys.resize(left, None);
+                }
+                if self.session.call_for(&named.procedure, &batch, &keys, to, number, None).is_err() {
                     // The run is over: the requests learn it by the closing of their channels.
                     self.sent.lock().remove(&number);
                 }
@@ -325,7 +367,13 @@ impl Next {
         let place = self.batches.iter().rposition(is_it).unwrap_or_else(|| {
             self.count += 1;
             let records = self.free[procedure].pop().unwrap_or_else(|| JsonRecords::new(&schema()));
-            self.batches.push(NextBatch { number: self.count, procedure, records, waiting: Vec::new() });
+            self.batches.push(NextBatch {
+                number: self.count,
+                procedure,
+                records,
+                keys: Vec::new(),
+                waiting: Vec::new(),
+            });
             self.batches.len() - 1
         });
         &mut self.batches[place]
@@ -371,22 +419,27 @@ impl ReplyText {
         let reasons: Option<&StringArray> = aborted.map(|batch| batch.column(self.reason).as_string());
         let reply = |&outcome: &Outcome| {
             let mut body = Vec::with_capacity(128);
-            let is_committed = !matches!(outcome, Outcome::Aborted(_));
-            match outcome {
+            let kind = match outcome {
                 Outcome::Committed(row) => {
                     body.extend_from_slice(b"{\"committed\":");
                     committed.as_ref().expect("it has the row").write(&mut body, row as usize);
+                    ReplyKind::Committed
                 }
-                Outcome::Silent => body.extend_from_slice(b"{\"committed\":null"),
+                Outcome::Silent => {
+                    body.extend_from_slice(b"{\"committed\":null");
+                    ReplyKind::Committed
+                }
                 Outcome::Aborted(row) => {
                     body.extend_from_slice(b"{\"aborted\":");
                     json_string(&mut body, reasons.expect("it has the row").value(row as usize));
                     body.extend_from_slice(b",\"seen\":");
                     seen.as_ref().expect("it has the row").write(&mut body, row as usize);
+                    ReplyKind::Aborted
                 }
-            }
+                Outcome::Refused(why) => return Reply { kind: ReplyKind::Refused(why), body },
+            };
             body.extend_from_slice(format!(",\"epoch\":{}}}\n", answered.epoch).as_bytes());
-            Reply { committed: is_committed, body }
+            Reply { kind, body }
         };
         answered.outcomes().iter().map(reply).collect()
     }

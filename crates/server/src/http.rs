@@ -2,7 +2,7 @@
 
 use crate::access::refusal;
 use crate::answer::{self, Answer};
-use crate::calls::Refused;
+use crate::calls::{Refused, Reply, ReplyKind};
 use crate::follow::NotRead;
 use crate::identity::Identity;
 use crate::listen::{Listen, Open};
@@ -24,10 +24,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tidemill_connect::JsonRecords;
 use tidemill_plan::Table;
-use tidemill_runtime::{BadRecord, Place, SessionError};
+use tidemill_runtime::{BadRecord, KeyRefused, Place, RequestKey, SessionError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -39,6 +39,8 @@ const OVER: &str = "the run is over: whether this was done is known to the next 
 const HEARD_MAX: Duration = Duration::from_secs(1);
 /// The type of the first record of TLS.
 const HANDSHAKE: u8 = 22;
+/// The header with the key of a call, which may be made again with it.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const CLOSING: &str = "the server is about to end; ask again when it is back";
 /// A server before it begins.
 pub struct Listening {
@@ -145,7 +147,9 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
         return refused;
     }
     match path[..] {
-        ["call", name] if is(Method::POST) => call(shared, name, request).await,
+        ["call", name] if is(Method::POST) => {
+            call(shared, name, identity.as_ref().map_or("", Identity::name), request).await
+        }
         ["stream" | "streams", name] if is(Method::POST) => push(shared, name, request).await,
         ["console", ref rest @ ..] => console::respond(shared, rest, request.method(), request.uri()).await,
         ["query"] if is(Method::POST) => query(shared, &identity.expect("it is asked for"), request).await,
@@ -204,26 +208,36 @@ async fn body(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Answ
     }
 }
 
-async fn call(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer {
+async fn call(shared: &Shared, name: &str, user: &str, request: Request<Incoming>) -> Answer {
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
+    let key = match request.headers().get(IDEMPOTENCY_KEY).map(|value| value.to_str()).transpose() {
+        Ok(Some("")) => return answer::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is empty"),
+        Ok(key) => key.map(|key| RequestKey::new(user, key, SystemTime::now())),
+        Err(_) => return answer::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is not of visible ASCII"),
+    };
     let object = match body(shared, request).await {
         Ok(object) => object,
         Err(refused) => return refused,
     };
-    match shared.calls.call(name, &object) {
+    match shared.calls.call(name, &object, key) {
         Ok(reply) => match reply.await {
-            Ok(reply) => {
-                let status = if reply.committed { StatusCode::OK } else { StatusCode::CONFLICT };
-                answer::whole(status, answer::JSON, reply.body)
-            }
+            Ok(Reply { kind: ReplyKind::Committed, body }) => answer::whole(StatusCode::OK, answer::JSON, body),
+            Ok(Reply { kind: ReplyKind::Aborted, body }) => answer::whole(StatusCode::CONFLICT, answer::JSON, body),
+            Ok(Reply { kind: ReplyKind::Refused(why), .. }) => match why {
+                KeyRefused::TooMany => answer::later(&why.to_string()),
+                KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
+                    answer::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
+                }
+            },
             Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
         },
         Err(Refused::Unknown(why)) => answer::error(StatusCode::NOT_FOUND, &why),
         Err(Refused::Busy) => {
             answer::later(&format!("{} calls wait for their replies; try again", shared.limits.calls_max))
         }
+        Err(Refused::Key(why)) => answer::key_error(StatusCode::BAD_REQUEST, &why),
         Err(Refused::Bad(bad)) => answer::bad(&bad),
     }
 }

@@ -29,6 +29,11 @@ impl Identity {
         }
     }
 
+    /// Its name; empty where nobody is asked.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Those of these tables that may be read.
     pub fn readable(&self, names: impl Iterator<Item = String>) -> Vec<String> {
         names.filter(|name| self.rights.has(Right::Read, name)).collect()

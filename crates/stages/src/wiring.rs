@@ -134,6 +134,19 @@ pub struct Wiring {
 }
 
 impl Wiring {
+    /// The input of the one transaction that the events of a source are calls of: the one that it is delivered to, beside
+    /// those of windows and joins, which answer nobody. None if there is none, or several.
+    pub fn procedure(&self, program: &Program, source: StreamId) -> Option<InputId> {
+        let mut declared = self.declared(program, source);
+        declared.next().filter(|_| declared.next().is_none())
+    }
+
+    /// The inputs that the events of a root are delivered to, without those of windows and joins.
+    pub fn declared<'a>(&'a self, program: &'a Program, root: StreamId) -> impl Iterator<Item = InputId> + 'a {
+        let is_hidden = |&input: &InputId| program.transactions[self.inputs[input].transaction].is_hidden();
+        self.deliveries[root].iter().copied().filter(move |input| !is_hidden(input))
+    }
+
     /// Numbers the connections.
     pub fn of(program: &Program, code: &Code) -> Wiring {
         let mut inputs: TiVec<InputId, InputWiring> = TiVec::new();

@@ -24,11 +24,14 @@ const TRIALS: u64 = 40;
 /// Sessions of a trial; all but the last may end at any call of the storage.
 const LIVES: usize = 3;
 const THREADS: usize = 3;
-const NAMES: [&str; 2] = ["add", "multiply"];
+pub const NAMES: [&str; 2] = ["add", "multiply"];
 
-/// Two procedures that do not commute, abort, and return a record or none.
-fn plan() -> Plan {
-    let source = |s: SourceBuilder| s.field("id", Type::Int).field("key", Type::Int).field("n", Type::Int);
+/// Two procedures that do not commute, abort, and return a record or none. Their calls may have keys, if that time is given.
+pub fn plan(remembers: Option<i64>) -> Plan {
+    let source = |s: SourceBuilder| {
+        let source = s.field("id", Type::Int).field("key", Type::Int).field("n", Type::Int);
+        remembers.into_iter().fold(source, SourceBuilder::remembers)
+    };
     let mut plan = PlanBuilder::new("calls")
         .table("rows", |t| t.key("key", Type::Int).column_or("value", Type::Int, Value::Int(0)))
         .source("adds", source)
@@ -53,19 +56,20 @@ fn plan() -> Plan {
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+pub enum Said {
     Value(i64),
     Nothing,
     /// With the value seen, unless there was no row.
     Aborted(Option<i64>),
 }
 
-fn said(program: &Program, transaction: usize, reply: &Reply, id: i64) -> Said {
+pub fn said(program: &Program, transaction: usize, reply: &Reply, id: i64) -> Said {
     let transaction = &program.transactions.raw[transaction];
     let (batch, stream) = match reply {
         Reply::Committed(None) => return Said::Nothing,
         Reply::Committed(Some(batch)) => (batch, transaction.committed.stream),
         Reply::Aborted(batch) => (batch, transaction.aborted),
+        Reply::Refused(why) => panic!("call {id}: {why}"),
     };
     let row = rows(batch, &program.streams[stream].schema).pop().expect("a row");
     assert_eq!(row[0], Value::Int(id), "a reply belongs to its call");
@@ -125,7 +129,7 @@ fn call(session: &Session, program: &Program, random: &mut Random, calls: &Calls
 }
 
 /// The outcomes that a sink has, by the number of the call. Panics if one is there twice.
-fn released(machine: &SimStorage, which: usize, is_aborted: bool) -> BTreeMap<i64, Said> {
+pub fn released(machine: &SimStorage, which: usize, is_aborted: bool) -> BTreeMap<i64, Said> {
     let path = format!("out/{}{}", NAMES[which], if is_aborted { ".aborted" } else { "" });
     let files = machine.files();
     let Some(text) = files.get(Path::new(&path)) else { panic!("{path} is not among {:?}", files.keys()) };
@@ -142,7 +146,7 @@ fn released(machine: &SimStorage, which: usize, is_aborted: bool) -> BTreeMap<i6
 
 #[test]
 fn answered_calls_are_in_the_log_once_with_their_outcomes() {
-    let plan = plan();
+    let plan = plan(None);
     let program = analyze(&plan).expect("a right plan");
     let (mut crashes, mut answered, mut aborted, mut silent) = (0, 0, 0, 0);
     for seed in 0..TRIALS {

@@ -4,6 +4,7 @@
 mod bank;
 mod calls;
 mod follow;
+mod retries;
 mod session;
 mod show;
 mod verify;

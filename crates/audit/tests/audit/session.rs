@@ -119,9 +119,20 @@ fn with_sent_windows(plan: PlanBuilder) -> PlanBuilder {
 }
 
 pub fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) -> Result<Session, RunError> {
+    start_planted(machine, plan, program, seed, Planted::default())
+}
+
+/// The same, with a bug.
+pub fn start_planted(
+    machine: &SimStorage,
+    plan: &Plan,
+    program: &Program,
+    seed: u64,
+    planted: Planted,
+) -> Result<Session, RunError> {
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     let recorded = Recorded { plan: plan.clone(), sources: BTreeMap::new(), sinks: BTreeMap::new() };
-    let directory = StateDirectory::open(OpenState {
+    let mut directory = StateDirectory::open(OpenState {
         storage: storage.clone(),
         path: Path::new("state"),
         holder: "a test",
@@ -129,6 +140,7 @@ pub fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) ->
         program: Identity::of(program),
         recorded: Some(recorded),
     })?;
+    directory.plant(planted);
     let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     for sink in &program.sinks {

@@ -208,7 +208,7 @@ fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Time.into()), ("id", Type::Int.into()), ("by", Type::Int.into())]);
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false },
+        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false, remembers: None },
     }
 }
 

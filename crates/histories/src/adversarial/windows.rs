@@ -45,7 +45,8 @@ fn source_of(lateness: i64) -> StreamDef {
         ("raw", Type::Bytes.into()),
         ("fails", Type::Int.into()),
     ]);
-    let origin = OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false };
+    let origin =
+        OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false, remembers: None };
     StreamDef { name: "events".into(), origin }
 }
 

@@ -63,7 +63,13 @@ pub(super) fn plan(column: &ColumnDef, convert: &ConvertDef, limits: Limits, is_
     let fields = number.into_iter().chain([(ConvertDef::VALUE.to_owned(), convert.value.clone())]).collect();
     let record = Record { fields, schema: Some(schema(column.ty)), event_time: None };
     let end = Stmt { node: StmtNode::Return { record: Some(record) }, span: convert.value.span };
-    let origin = OriginDef::Source { schema: schema(convert.from), event_time: None, lateness: 0, anchored: false };
+    let origin = OriginDef::Source {
+        schema: schema(convert.from),
+        event_time: None,
+        lateness: 0,
+        anchored: false,
+        remembers: None,
+    };
     let name = || "conversion".to_owned();
     let transaction = TransactionDef {
         name: name(),

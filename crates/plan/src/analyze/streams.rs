@@ -174,7 +174,7 @@ impl<'a> Streams<'a> {
     }
 
     fn source(&mut self, def: &StreamDef, source: SourceId) -> Checked<()> {
-        let OriginDef::Source { schema, event_time: time, lateness, anchored } = &def.origin else {
+        let OriginDef::Source { schema, event_time: time, lateness, anchored, remembers } = &def.origin else {
             unreachable!("a source")
         };
         let (lateness, anchored) = (*lateness, *anchored);
@@ -192,8 +192,21 @@ impl<'a> Streams<'a> {
                 "declare the field of event time, and no lateness: events with anchored positions are never late",
             ));
         }
+        if let Some(remembers) = *remembers {
+            if remembers <= 0 {
+                return Err(Fault::new("it keeps the answers of its calls for no time")
+                    .hint("give a duration above zero, or take remember= away"));
+            }
+            if time.is_some() && !anchored {
+                return Err(Fault::new(
+                    "it keeps the answers of its calls, but its events bring a time, as no calls do",
+                )
+                .hint("declare it with app.requests(...)"));
+            }
+        }
         let id = self.list.next_key();
-        let origin = Origin::Source { source, lateness, anchored, late: self.id_after(1), bad: self.id_after(2) };
+        let (late, bad, remembers) = (self.id_after(1), self.id_after(2), *remembers);
+        let origin = Origin::Source { source, lateness, anchored, remembers, late, bad };
         let name = &def.name;
         let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
         self.add(StreamRef::Named(name.clone()), main);

@@ -74,6 +74,7 @@ pub struct SourceBuilder {
     event_time: Option<String>,
     lateness: i64,
     anchored: bool,
+    remembers: Option<i64>,
 }
 
 impl SourceBuilder {
@@ -120,9 +121,15 @@ impl SourceBuilder {
         self
     }
 
+    /// Its events are calls that may have a key: answers are kept for so long, microseconds.
+    pub fn remembers(mut self, time: i64) -> Self {
+        self.remembers = Some(time);
+        self
+    }
+
     pub(super) fn build(self) -> OriginDef {
-        let SourceBuilder { schema, event_time, lateness, anchored } = self;
-        OriginDef::Source { schema, event_time, lateness, anchored }
+        let SourceBuilder { schema, event_time, lateness, anchored, remembers } = self;
+        OriginDef::Source { schema, event_time, lateness, anchored, remembers }
     }
 }
 

@@ -59,7 +59,8 @@ fn head(program: &Program, id: StreamId) -> String {
                 Some(field) => time(&schema.fields[field], *lateness),
                 None => "in order of arrival".into(),
             };
-            format!("source {name} {{{schema}}}, {time}")
+            let keeps = stream.remembers().map(|time| format!(", answers kept for {} s", time as f64 / 1e6));
+            format!("source {name} {{{schema}}}, {time}{}", keeps.unwrap_or_default())
         }
         Origin::Filter { input, predicate, .. } => {
             let names = Names::event(&program.streams[*input].schema);

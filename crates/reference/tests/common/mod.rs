@@ -102,7 +102,7 @@ pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body
 pub fn source(name: &str, schema: Schema) -> StreamDef {
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false },
+        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false, remembers: None },
     }
 }
 

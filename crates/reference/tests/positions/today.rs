@@ -38,7 +38,13 @@ impl Case {
         let source = |(index, &lateness): (usize, &Option<i64>)| {
             let schema = Schema::scalars([("at", Type::Int.into()), ("s", Type::Int.into()), ("n", Type::Int.into())]);
             let event_time = lateness.map(|_| "at".to_owned());
-            let origin = OriginDef::Source { schema, event_time, lateness: lateness.unwrap_or(0), anchored: false };
+            let origin = OriginDef::Source {
+                schema,
+                event_time,
+                lateness: lateness.unwrap_or(0),
+                anchored: false,
+                remembers: None,
+            };
             StreamDef { name: format!("s{index}"), origin }
         };
         let streams: Vec<StreamDef> = self.lateness.iter().enumerate().map(source).collect();

@@ -2,13 +2,16 @@
 
 use crate::idle::{Idle, punctuate};
 use crate::inputs::Inputs;
-use crate::session::calls::CallsAtGate;
+use crate::session::calls::{Caller, CallsAtGate};
 use crate::session::link::{Due, Link, Message, Question};
+use crate::session::retries::KeysAtGate;
 use std::sync::Arc;
+use tidemill_durability::CallKey;
 use tidemill_recovery::{LogFeed, SavepointRequest};
 use tidemill_stages::actor::{Inbox, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
+use tidemill_stages::io::SourceBatch;
 
 /// The number of events with an event time that the gate takes ahead of a source that holds them back.
 const HELD_MAX: usize = 1 << 20;
@@ -70,6 +73,7 @@ impl AtGate {
         inputs: &Inputs,
         idle: &mut Idle,
         mut feed: Option<&mut LogFeed>,
+        keys: &mut KeysAtGate,
         events_max: usize,
     ) -> Result<(), usize> {
         while self.asked.is_empty() && gate.sent_ready() < events_max && self.has_room(gate) {
@@ -86,12 +90,33 @@ impl AtGate {
                     }
                     gate.ingest(source, records, arrived);
                 }
-                Some(Took::Message(Message::Calls(source, records, arrived, caller))) => {
+                Some(Took::Message(Message::Calls(source, records, arrived, caller, of))) if of.is_empty() => {
                     if let Some(feed) = &mut feed {
                         feed.take(source, &records, None);
                     }
                     self.calls.take(source, gate.held_of(source), records.events.num_rows(), caller);
                     gate.ingest(source, records, arrived);
+                }
+                Some(Took::Message(Message::Calls(source, records, arrived, caller, of))) => {
+                    for (row, key) in of.into_iter().enumerate() {
+                        let caller = Caller { first: caller.first + row, ..caller.clone() };
+                        if key.as_ref().is_some_and(|key| !keys.take(source, key, &caller)) {
+                            continue;
+                        }
+                        if let Some(key) = key {
+                            let key = CallKey { event: gate.has_of(source), ..key };
+                            if let Some(feed) = &mut feed {
+                                feed.take_key(source, key.clone());
+                            }
+                            keys.hold(source, key);
+                        }
+                        let call = SourceBatch { events: records.events.slice(row, 1), bad: Vec::new() };
+                        if let Some(feed) = &mut feed {
+                            feed.take(source, &call, None);
+                        }
+                        self.calls.take(source, gate.held_of(source), 1, caller);
+                        gate.ingest(source, call, arrived);
+                    }
                 }
                 Some(Took::Message(Message::Punctuation(source, time))) => {
                     punctuate(gate, feed.as_deref_mut(), source, time);

@@ -1,14 +1,19 @@
 //! The caller's side of calls: which transactions can be called, calling them, waiting for the outcomes.
 
 use super::Session;
-use crate::session::calls::{Answered, Caller, Procedure};
+use crate::session::calls::{Answered, Caller, Procedure, RequestKey};
 use crate::session::error::SessionError;
 use crate::session::link::Message;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::time::Instant;
+use tidemill_durability::CallKey;
+use tidemill_model::StreamDigest;
 use tidemill_plan::{StreamId, TransactionId};
 use tidemill_stages::wiring::InputId;
+
+/// The number of bytes that a key has at most.
+pub const KEY_BYTES_MAX: usize = 512;
 
 /// Calls that were sent together, and will be answered.
 pub struct Calling {
@@ -49,8 +54,20 @@ impl Session {
         calls: &RecordBatch,
         deadline: Option<Instant>,
     ) -> Result<Calling, SessionError> {
+        self.call_with(procedure, calls, &[], deadline)
+    }
+
+    /// The same; by call, the key that it has, if it has one. A call whose key is known, as that of a call with the same
+    /// arguments, is not made again: its outcome is that of the first. Such outcomes may come before those of others.
+    pub fn call_with(
+        &self,
+        procedure: &Procedure,
+        calls: &RecordBatch,
+        keys: &[Option<RequestKey>],
+        deadline: Option<Instant>,
+    ) -> Result<Calling, SessionError> {
         let (to, answered) = unbounded();
-        let left = self.call_for(procedure, calls, &to, 0, deadline)?;
+        let left = self.call_for(procedure, calls, keys, &to, 0, deadline)?;
         Ok(Calling { answered, left })
     }
 
@@ -60,14 +77,43 @@ impl Session {
         &self,
         procedure: &Procedure,
         calls: &RecordBatch,
+        keys: &[Option<RequestKey>],
         to: &Sender<Answered>,
         number: u64,
         deadline: Option<Instant>,
     ) -> Result<usize, SessionError> {
         let &Procedure { source, input, .. } = procedure;
+        let keys = if keys.iter().any(Option::is_some) { keys } else { &[] };
+        if !keys.is_empty() {
+            assert_eq!(keys.len(), calls.num_rows(), "each call has a key or none");
+            keys.iter().flatten().try_for_each(|key| self.check_key(source, key))?;
+        }
+        let key_of = |(row, key): (usize, &Option<RequestKey>)| {
+            let RequestKey { key, called } = key.clone()?;
+            let arguments = StreamDigest::of(&calls.slice(row, 1)).hash;
+            Some(CallKey { event: 0, key, arguments, called })
+        };
+        let keys: Vec<Option<CallKey>> = keys.iter().enumerate().map(key_of).collect();
         self.send_as(source, calls, deadline, |first, records, now| {
-            Message::Calls(source, records, now, Caller { to: to.clone(), number, first, input })
+            let keys = keys.get(first..first + records.events.num_rows()).unwrap_or_default().to_vec();
+            Message::Calls(source, records, now, Caller { to: to.clone(), number, first, input }, keys)
         })
+    }
+
+    /// Whether calls of a source may have keys.
+    pub fn remembers(&self, source: usize) -> bool {
+        self.sent_stream(source).is_ok_and(|stream| stream.remembers().is_some())
+    }
+
+    /// Whether a call of a source may have this key.
+    pub fn check_key(&self, source: usize, key: &RequestKey) -> Result<(), SessionError> {
+        if !self.remembers(source) {
+            return Err(SessionError::NoKeys(self.sent_stream(source)?.name.clone()));
+        }
+        match key.key.len() {
+            1..=KEY_BYTES_MAX => Ok(()),
+            bytes => Err(SessionError::Key { bytes, most: KEY_BYTES_MAX }),
+        }
     }
 
     /// The transaction of this name, to be called.
@@ -111,10 +157,8 @@ impl Session {
             let (one, other) = (name(stream), name(other));
             return Err(format!("it takes calls from '{one}' and from '{other}'; give it one of them"));
         }
-        // Those of windows and joins answer nobody.
         let of = |input: InputId| &program.transactions[wiring.inputs[input].transaction];
-        let mut declared = wiring.deliveries[stream].clone();
-        declared.retain(|&input| !of(input).is_hidden());
+        let declared: Vec<InputId> = wiring.declared(program, stream).collect();
         match declared[..] {
             [input] => Ok(Procedure { source, transaction, input }),
             ref inputs => {

@@ -12,16 +12,18 @@
 //! # Invariant
 //!
 //! A caller gets the outcome of each of its events once, in their order, or none if the run ends before. The events are
-//! in the log before that, so a replay gives the same outcomes; it has no callers, and answers nobody.
+//! in the log before that, so a replay gives the same outcomes; it has no callers, and answers nobody. A call that is made
+//! again with the same key gets the outcome of the first one ([`retries`](crate::session::retries)).
 
 use arrow_array::RecordBatch;
 use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::SystemTime;
 use tidemill_plan::TransactionId;
 use tidemill_stages::epoch::Epoch;
-use tidemill_stages::finish::answers::{Answers, Outcome};
+use tidemill_stages::finish::answers::{Answers, KeyRefused, Outcome};
 use tidemill_stages::wiring::InputId;
 
 /// A transaction that can be called.
@@ -47,6 +49,39 @@ pub struct Caller {
     pub(crate) input: InputId,
 }
 
+impl Caller {
+    /// Answers one call: the outcome is in this row.
+    pub(crate) fn answer(&self, epoch: u64, answers: Arc<Answers>, rows: Range<usize>) {
+        assert!(rows.end <= answers.outcomes.len(), "each call has an outcome");
+        // Nobody may wait for it any more.
+        let _ = self.to.send(Answered { number: self.number, first: self.first, epoch, answers, rows });
+    }
+
+    /// Says that one call was not made.
+    pub(crate) fn refuse(&self, why: KeyRefused) {
+        let outcomes = vec![Outcome::Refused(why)];
+        let answers = Answers { input: self.input, outcomes, committed: None, aborted: None };
+        self.answer(0, Arc::new(answers), 0..1);
+    }
+}
+
+/// A key of a call, which may be made again with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// The key, with who calls: another caller's equal key is another key.
+    pub key: String,
+    /// When it is called, microseconds since 1970.
+    pub called: i64,
+}
+
+impl RequestKey {
+    /// The key of a call that a user makes at this time; the user's name is empty where nobody is asked for it.
+    pub fn new(user: &str, key: &str, now: SystemTime) -> RequestKey {
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        RequestKey { key: format!("{user}\n{key}"), called: since.as_micros() as i64 }
+    }
+}
+
 /// Outcomes of consecutive calls that were sent together and ran in one epoch.
 #[derive(Clone, Debug)]
 pub struct Answered {
@@ -54,7 +89,7 @@ pub struct Answered {
     pub number: u64,
     /// The index of the first of these calls among those.
     pub first: usize,
-    /// The epoch, which is durable.
+    /// The epoch, which is durable; of a call that was made again, that of the first; 0 if none has it.
     pub epoch: u64,
     answers: Arc<Answers>,
     rows: Range<usize>,
@@ -67,6 +102,8 @@ pub enum Reply {
     Committed(Option<RecordBatch>),
     /// It aborted: a batch of one event of the transaction's aborted stream, with the reason and the values seen.
     Aborted(RecordBatch),
+    /// It was not made: a call with the same key stands in its way.
+    Refused(KeyRefused),
 }
 
 impl Answered {
@@ -103,6 +140,7 @@ impl Answered {
             Outcome::Committed(at) => Reply::Committed(Some(row(self.committed(), at))),
             Outcome::Silent => Reply::Committed(None),
             Outcome::Aborted(at) => Reply::Aborted(row(self.aborted(), at)),
+            Outcome::Refused(why) => Reply::Refused(why),
         })
     }
 }
@@ -161,7 +199,7 @@ impl CallsAtGate {
 }
 
 /// The place of an input in a list, to which it is added if it is not there.
-fn place_of(inputs: &mut Vec<InputId>, input: InputId) -> usize {
+pub fn place_of(inputs: &mut Vec<InputId>, input: InputId) -> usize {
     inputs.iter().position(|&other| other == input).unwrap_or_else(|| {
         inputs.push(input);
         inputs.len() - 1
@@ -185,11 +223,9 @@ impl Answering {
 
     /// Hands the outcomes over, given all that the epoch was asked for.
     pub fn answer(self, answers: &[Arc<Answers>]) {
-        let Answering { epoch, answers: place, rows, caller: Caller { to, number, first, input } } = self;
+        let Answering { epoch, answers: place, rows, caller } = self;
         let answers = answers[place].clone();
-        assert_eq!(answers.input, input, "a caller gets the outcomes of its procedure");
-        assert!(rows.end <= answers.outcomes.len(), "each call has an outcome");
-        // Nobody may wait for it any more.
-        let _ = to.send(Answered { number, first, epoch, answers, rows });
+        assert_eq!(answers.input, caller.input, "a caller gets the outcomes of its procedure");
+        caller.answer(epoch, answers, rows);
     }
 }

@@ -67,6 +67,17 @@ pub enum SessionError {
         /// The reason, and what to do.
         reason: String,
     },
+    /// The answers of a source's calls are not kept.
+    #[error("calls of '{0}' have no keys: declare it with app.requests(..., remember=\"1h\")")]
+    NoKeys(String),
+    /// A key is empty or too long.
+    #[error("a key of {bytes} bytes: give one of 1 to {most}")]
+    Key {
+        /// Its bytes.
+        bytes: usize,
+        /// The bytes that a key has at most.
+        most: usize,
+    },
     /// The run has no state, of which a savepoint would be.
     #[error("the run has no state to make a savepoint of: begin it with one")]
     NoState,

@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tidemill_durability::CallKey;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId};
 use tidemill_recovery::SavepointRequest;
@@ -61,8 +62,8 @@ pub fn with_time(stream: &Stream, events: &RecordBatch) -> RecordBatch {
 pub enum Message {
     /// Records of a source, and their arrival time.
     Records(usize, SourceBatch, u64),
-    /// The same, of which each is a call.
-    Calls(usize, SourceBatch, u64, Caller),
+    /// The same, of which each is a call; their keys, if any has one.
+    Calls(usize, SourceBatch, u64, Caller, Vec<Option<CallKey>>),
     /// No event of a source with a time below comes any more.
     Punctuation(usize, i64),
     /// A source is silent, and holds no other source back until its next event.

@@ -16,6 +16,7 @@ pub(crate) mod follow;
 pub(crate) mod keep;
 pub(crate) mod link;
 pub(crate) mod place;
+pub(crate) mod retries;
 
 pub use calling::Calling;
 

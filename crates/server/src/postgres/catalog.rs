@@ -4,16 +4,21 @@ use super::backend::Described;
 use super::types;
 use crate::calls::Calls;
 use crate::index;
-use tidemill_model::{Field, FieldType};
+use tidemill_model::{ColumnType, Field, FieldType, Type};
 use tidemill_plan::{StreamId, TableId};
 use tidemill_runtime::Session;
+
+/// The parameter with the key of a call.
+pub const KEY: &str = "idempotency_key";
 
 /// A procedure.
 #[derive(Debug)]
 pub struct Procedure {
     pub name: String,
-    /// Its parameters.
+    /// Its parameters: the fields of its events, and after them the key of the call, where it may have one.
     pub fields: Vec<Field>,
+    /// The number of the key.
+    pub key: Option<usize>,
     /// What it returns; none if it never returns anything.
     pub returns: Vec<Field>,
 }
@@ -42,11 +47,16 @@ impl Catalog {
     /// Those of a session.
     pub fn of(session: &Session, calls: &Calls) -> Catalog {
         let program = session.engine().program();
-        let procedures = calls.procedures().map(|(name, schema)| {
+        let procedures = calls.procedures().enumerate().map(|(number, (name, schema))| {
             let transaction = program.transactions.iter().find(|t| t.name == name).expect("it is a transaction");
             let returned = &program.streams[transaction.committed.stream].schema.fields;
             let returns = if transaction.committed.passes_event { Vec::new() } else { returned.clone() };
-            Procedure { name: name.to_owned(), fields: schema.fields, returns }
+            let (mut fields, mut key) = (schema.fields, None);
+            if calls.remembers(number) {
+                key = Some(fields.len());
+                fields.push(Field::scalar(KEY, ColumnType { ty: Type::Str, nullable: true }));
+            }
+            Procedure { name: name.to_owned(), fields, key, returns }
         });
         let tables = index::tables(program).map(|table| {
             let field = |c: &tidemill_plan::Column| Field { name: c.name.clone(), ty: FieldType::Scalar(c.ty) };

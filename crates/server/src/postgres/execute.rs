@@ -16,7 +16,8 @@ use crate::calls::{Made, Refused};
 use crate::users::Right;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_runtime::BadRecord;
+use std::time::SystemTime;
+use tidemill_runtime::{BadRecord, RequestKey};
 use tokio::sync::oneshot;
 
 /// The most statements and portals of a connection.
@@ -143,10 +144,10 @@ impl Connection {
                 Ok(())
             }
             Statement::Call(call) => {
-                let Bound::Object(object) = &portal.bound else { unreachable!("a call has an object") };
+                let Bound::Object(object, key) = &portal.bound else { unreachable!("a call has an object") };
                 let shape = CallShape { prepared: prepared.clone(), forms: portal.forms.clone(), describes: is_simple };
                 portal.is_done = true;
-                self.call(call.procedure, object, shape, is_simple).await
+                self.call(call.procedure, (object, key.as_deref()), shape, is_simple).await
             }
             _ => {
                 self.settle().await?;
@@ -178,7 +179,13 @@ impl Connection {
     }
 
     /// Makes a call. In a block, and in a simple query, it is waited for.
-    async fn call(&mut self, procedure: usize, object: &[u8], shape: CallShape, is_simple: bool) -> Result<(), Stop> {
+    async fn call(
+        &mut self,
+        procedure: usize,
+        (object, key): (&[u8], Option<&str>),
+        shape: CallShape,
+        is_simple: bool,
+    ) -> Result<(), Stop> {
         let in_block = self.block.status() != Status::Idle;
         if in_block || is_simple {
             self.settle().await?;
@@ -188,7 +195,7 @@ impl Connection {
         self.may(Right::Call, name)?;
         self.block.check_call(self.settings.get("default_transaction_read_only")? == "on")?;
         let mut reply = loop {
-            match self.make(procedure, object)? {
+            match self.make(procedure, object, key)? {
                 Some(reply) => break reply,
                 // Others have all places, or calls of this connection have them.
                 None if self.queue.calls() > 0 => self.settle().await?,
@@ -218,13 +225,21 @@ impl Connection {
     }
 
     /// Makes a call; none if too many are under way.
-    fn make(&mut self, procedure: usize, object: &[u8]) -> PgResult<Option<oneshot::Receiver<Made>>> {
+    fn make(
+        &mut self,
+        procedure: usize,
+        object: &[u8],
+        key: Option<&str>,
+    ) -> PgResult<Option<oneshot::Receiver<Made>>> {
         if self.wire.stopping.load(Ordering::Acquire) {
             return Err(PgError::fatal(code::CLOSING, CLOSING));
         }
-        match self.wire.calls.call_after(procedure, object, &mut self.turn) {
+        let who = if self.wire.users.is_some() { &*self.user } else { "" };
+        let key = key.map(|key| RequestKey::new(who, key, SystemTime::now()));
+        match self.wire.calls.call_after(procedure, object, key, &mut self.turn) {
             Ok(reply) => Ok(Some(reply)),
             Err(Refused::Busy) => Ok(None),
+            Err(Refused::Key(why)) => Err(PgError::new(code::BAD_VALUE_OF_SETTING, why)),
             Err(Refused::Bad(bad)) => Err(bad_record(bad)),
             Err(Refused::Unknown(why)) => Err(PgError::new(code::NO_FUNCTION, why)),
         }

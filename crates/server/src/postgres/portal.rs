@@ -19,8 +19,8 @@ use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
 /// What a statement does with its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
-    /// The JSON object of a call.
-    Object(Vec<u8>),
+    /// The JSON object of a call, and its key.
+    Object(Vec<u8>, Option<String>),
     Asked(Asked),
     /// The parameters of a query for the engine, as JSON.
     Parameters(String),
@@ -79,7 +79,7 @@ impl Portal {
             return Err(PgError::new(code::PROTOCOL_VIOLATION, message));
         }
         let bound = match &prepared.statement {
-            Statement::Call(call) => Bound::Object(object(wire, call, values)?),
+            Statement::Call(call) => bound_call(wire, call, values)?,
             Statement::Read(read) => Bound::Asked(asked(wire, read, values)?),
             Statement::Query(_) => Bound::Parameters(engine::parameters(values.all())),
             _ => Bound::Nothing,
@@ -88,14 +88,22 @@ impl Portal {
     }
 }
 
-/// The JSON object of a call.
-fn object(wire: &Wire, call: &Call, values: &Values) -> PgResult<Vec<u8>> {
+/// The JSON object of a call, and its key.
+fn bound_call(wire: &Wire, call: &Call, values: &Values) -> PgResult<Bound> {
     let procedure = &wire.catalog.procedures[call.procedure];
-    let mut object = Vec::with_capacity(64);
+    let (mut object, mut key) = (Vec::with_capacity(64), None);
     object.push(b'{');
-    for (place, (number, argument)) in call.arguments.iter().enumerate() {
+    for (number, argument) in &call.arguments {
         let field = &procedure.fields[*number];
-        if place > 0 {
+        if procedure.key == Some(*number) {
+            key = match values.value(argument)? {
+                Given::Null => None,
+                Given::Text(text) | Given::Unknown(text) => Some(text),
+                _ => return Err(PgError::new(code::WRONG_TYPE, "an idempotency key is a text").column(&field.name)),
+            };
+            continue;
+        }
+        if object.len() > 1 {
             object.push(b',');
         }
         json_string(&mut object, &field.name);
@@ -105,7 +113,7 @@ fn object(wire: &Wire, call: &Call, values: &Values) -> PgResult<Vec<u8>> {
             .map_err(|error| about(error, &format!("argument '{}' of {}", field.name, procedure.name), &field.name))?;
     }
     object.push(b'}');
-    Ok(object)
+    Ok(Bound::Object(object, key))
 }
 
 /// An error about one value.

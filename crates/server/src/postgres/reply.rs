@@ -9,7 +9,7 @@ use super::types;
 use super::wire::Wire;
 use crate::calls::Made;
 use std::sync::Arc;
-use tidemill_runtime::Outcome;
+use tidemill_runtime::{KeyRefused, Outcome};
 
 /// How a reply is written.
 pub struct CallShape {
@@ -31,7 +31,7 @@ impl CallShape {
 
 /// Whether its transaction committed.
 pub fn is_committed(made: &Made) -> bool {
-    !matches!(made.outcome(), Outcome::Aborted(_))
+    matches!(made.outcome(), Outcome::Committed(_) | Outcome::Silent)
 }
 
 /// Writes the reply, or says why there is none.
@@ -41,6 +41,10 @@ pub fn write(out: &mut Vec<u8>, wire: &Wire, shape: &CallShape, outcome: Result<
     let made = outcome.map_err(|why| no_outcome(why, &procedure.name))?;
     let row = match made.outcome() {
         Outcome::Aborted(row) => return Err(aborted(wire, call, &made, row as usize)),
+        Outcome::Refused(why) => {
+            let code = if why == KeyRefused::TooMany { code::OVER_LIMIT } else { code::BAD_VALUE_OF_SETTING };
+            return Err(PgError::new(code, why.to_string()));
+        }
         Outcome::Silent => None,
         Outcome::Committed(row) => Some(row as usize),
     };

@@ -10,6 +10,7 @@ use crate::finish::outputs::OutputBuilder;
 use crate::machine::Machine;
 use crate::wiring::{InputId, Outlet};
 use arrow_array::RecordBatch;
+use std::fmt;
 
 /// The outcome of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,31 @@ pub enum Outcome {
     Silent,
     /// It aborted, and what its abort shows is this row of [`Answers::aborted`].
     Aborted(u32),
+    /// It was no event: a call whose key has another meaning, or cannot be kept. No epoch has this outcome.
+    Refused(KeyRefused),
+}
+
+/// Why a call with a key is neither made nor answered as one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRefused {
+    /// A call with this key had other arguments.
+    OtherArguments,
+    /// Too many keys are kept.
+    TooMany,
+    /// The answer was given by a version of the program whose replies have another form.
+    OtherVersion,
+}
+
+impl fmt::Display for KeyRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KeyRefused::OtherArguments => "a call with this idempotency key had other arguments",
+            KeyRefused::TooMany => "too many idempotency keys are kept; try again later, or call without a key",
+            KeyRefused::OtherVersion => {
+                "a call with this idempotency key was answered by another version of the program, in another form"
+            }
+        })
+    }
 }
 
 /// The outcomes of the events of one input in an epoch.

@@ -205,7 +205,7 @@ impl Rows<'_> {
     }
 
     fn procedure(&mut self, number: usize, procedure: &Procedure) {
-        let Procedure { name, fields, returns } = procedure;
+        let Procedure { name, fields, returns, .. } = procedure;
         let oids =
             |fields: &[Field]| fields.iter().map(|f| types::of_field(&f.ty).oid().to_string()).collect::<Vec<_>>();
         let all: Vec<Field> = fields.iter().chain(returns).cloned().collect();

@@ -1,0 +1,241 @@
+//! Calls that are made again with their keys, beside crashes: each is in the history once, whoever makes it, how often and in
+//! which life of the state, and each answer to it is the same.
+//!
+//! The model is a map from keys to answers that knows nothing of the engine: what was said first about a key is what
+//! everybody must be told. The sinks have each call once, and the audit's interpreter gives their outcomes for the log.
+
+use crate::bank::{logged, open};
+use crate::calls::{NAMES, Said, plan, released, said};
+use crate::session::start_planted;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+use tidemill_audit::verify;
+use tidemill_durability::{Bug, Planted};
+use tidemill_histories::Random;
+use tidemill_model::Value;
+use tidemill_model::arrow::batch_of;
+use tidemill_plan::{Plan, Program, analyze};
+use tidemill_runtime::{KeyRefused, Reply, RequestKey, Session};
+use tidemill_sim::{Fault, SimStorage};
+
+const TRIALS: u64 = 40;
+/// Before a bug is given up on.
+const TRIALS_FOR_A_BUG: u64 = 200;
+/// Sessions of a trial; all but the last may end at any call of the storage.
+const LIVES: usize = 4;
+const THREADS: usize = 3;
+/// The number of different calls.
+const CALLS: usize = 400;
+const HOUR: i64 = 3_600_000_000;
+
+/// A call that is made by whoever likes to.
+struct Wanted {
+    which: usize,
+    event: [i64; 3],
+}
+
+/// What the callers share.
+struct Model {
+    calls: Vec<Wanted>,
+    /// By call, what was said about it first.
+    said: Mutex<BTreeMap<usize, Said>>,
+    /// What was not as it has to be.
+    wrong: Mutex<Option<String>>,
+    /// The callers' clock, microseconds.
+    now: AtomicI64,
+}
+
+impl Model {
+    fn new(random: &mut Random) -> Model {
+        let wanted = |id: usize| {
+            let event = [id as i64, random.below(3) as i64, random.below(1000) as i64];
+            Wanted { which: random.below(2), event }
+        };
+        let calls = (0..CALLS).map(wanted).collect();
+        Model { calls, said: Mutex::default(), wrong: Mutex::default(), now: AtomicI64::new(0) }
+    }
+
+    fn key(&self, call: usize) -> RequestKey {
+        RequestKey { key: format!("key {call}"), called: self.now.fetch_add(1000, Ordering::Relaxed) }
+    }
+
+    fn is_said(&self, call: usize) -> bool {
+        self.said.lock().expect("no panic").contains_key(&call)
+    }
+
+    /// Somebody is told something about a call.
+    fn told(&self, call: usize, now: Said) {
+        let first = *self.said.lock().expect("no panic").entry(call).or_insert(now);
+        if first != now {
+            self.is_wrong(format!("call {call} was answered with {first:?}, and then with {now:?}"));
+        }
+    }
+
+    fn is_wrong(&self, what: String) {
+        self.wrong.lock().expect("no panic").get_or_insert(what);
+    }
+}
+
+/// A caller in one session.
+struct Client<'a> {
+    session: &'a Session,
+    program: &'a Program,
+    model: &'a Model,
+}
+
+impl Client<'_> {
+    /// Makes calls that one procedure takes together, and returns what waits for the answers; none if the session is over.
+    fn send(&self, calls: &[usize], changes: bool) -> Option<tidemill_runtime::Calling> {
+        let which = self.model.calls[calls[0]].which;
+        let procedure = self.session.procedure(NAMES[which]).expect("it can be called");
+        let stream = self.program.transactions.raw[which].inputs[0];
+        let event = |&call: &usize| -> Vec<Value> {
+            let [id, key, n] = self.model.calls[call].event;
+            [id, key, n + i64::from(changes)].map(Value::Int).to_vec()
+        };
+        let batch = batch_of(&self.program.streams[stream].schema, &calls.iter().map(event).collect::<Vec<_>>());
+        let keys: Vec<_> = calls.iter().map(|&call| Some(self.model.key(call))).collect();
+        self.session.call_with(&procedure, &batch, &keys, None).ok()
+    }
+
+    /// Waits for the answers; whether all came.
+    fn hear(&self, calls: &[usize], mut calling: tidemill_runtime::Calling, changes: bool) -> bool {
+        let which = self.model.calls[calls[0]].which;
+        while let Ok(Some(answered)) = calling.next(None) {
+            for (reply, &call) in answered.replies().zip(&calls[answered.first..]) {
+                match (&reply, changes) {
+                    (Reply::Refused(KeyRefused::OtherArguments), true) => {}
+                    (_, true) => self.model.is_wrong(format!("call {call} was made with other arguments: {reply:?}")),
+                    (Reply::Refused(why), false) => self.model.is_wrong(format!("call {call}: {why}")),
+                    _ => {
+                        let id = self.model.calls[call].event[0];
+                        self.model.told(call, said(self.program, which, &reply, id));
+                    }
+                }
+            }
+        }
+        calling.left() == 0
+    }
+
+    /// Makes random calls until it is done, or the session ends.
+    fn live(&self, random: &mut Random) {
+        let mut waits = Vec::new();
+        for _ in 0..16 {
+            let first = random.below(CALLS);
+            let which = self.model.calls[first].which;
+            let all = (first..CALLS).filter(|&call| self.model.calls[call].which == which);
+            let mut calls: Vec<usize> = all.take(1 + random.below(16)).collect();
+            // One that is made twice at once.
+            if random.chance(20) {
+                calls.push(first);
+            }
+            let changes = random.chance(10) && calls.iter().all(|&call| self.model.is_said(call));
+            let Some(calling) = self.send(&calls, changes) else { return };
+            waits.push((calls, calling, changes));
+            if random.chance(40) {
+                for (calls, calling, changes) in waits.drain(..) {
+                    self.hear(&calls, calling, changes);
+                }
+            }
+        }
+    }
+
+    /// Makes all calls until each is answered.
+    fn end(&self) {
+        for which in 0..NAMES.len() {
+            let calls: Vec<usize> = (0..CALLS).filter(|&call| self.model.calls[call].which == which).collect();
+            let calling = self.send(&calls, false).expect("the last session goes on");
+            assert!(self.hear(&calls, calling, false), "each call is answered");
+        }
+    }
+}
+
+/// One trial: the number of crashes, or what was wrong.
+fn trial(plan: &Plan, program: &Program, seed: u64, planted: Planted) -> Result<u64, String> {
+    let machine = SimStorage::new(seed);
+    tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
+    let mut random = Random::new(seed);
+    let model = Model::new(&mut random);
+    let mut crashes = 0;
+    for life in 0..LIVES {
+        let is_last = life + 1 == LIVES;
+        if !is_last {
+            let fault = [Fault::CutBefore, Fault::CutAfter][random.below(2)];
+            machine.fail(machine.call_count() + random.below(300), fault);
+        }
+        let ended = start_planted(&machine, plan, program, seed, planted).and_then(|session| {
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    let mut random = Random::new(seed * 100 + (life * THREADS + number) as u64);
+                    let client = Client { session: &session, program, model: &model };
+                    scope.spawn(move || client.live(&mut random));
+                }
+            });
+            if is_last {
+                Client { session: &session, program, model: &model }.end();
+            }
+            session.close(&mut || {}).expect("it is closed once")
+        });
+        machine.heal();
+        if let Err(error) = ended {
+            if !machine.is_off() {
+                return Err(error.to_string());
+            }
+            crashes += 1;
+            machine.cut_power();
+        }
+    }
+    if let Some(wrong) = model.wrong.into_inner().expect("no panic") {
+        return Err(wrong);
+    }
+    let state = open(&machine);
+    for (which, at) in state.checkpoint().expect("the last session has ended").sources.iter().enumerate() {
+        let calls = model.calls.iter().filter(|call| call.which == which).count() as u64;
+        if at.events != calls {
+            return Err(format!("the history has {} of {calls} calls of {}", at.events, NAMES[which]));
+        }
+    }
+    verify(&state, Some("start"), &logged).map_err(|error| error.to_string())?;
+    let outcomes = [0, 1].map(|which| [false, true].map(|is_aborted| released(&machine, which, is_aborted)));
+    for (call, said) in model.said.into_inner().expect("no panic") {
+        let [committed, refused] = &outcomes[model.calls[call].which];
+        let id = call as i64;
+        let expected = committed.get(&id).or(refused.get(&id)).copied().unwrap_or(Said::Nothing);
+        if said != expected {
+            return Err(format!("call {call} was answered with {said:?}, and the sinks have {expected:?}"));
+        }
+    }
+    Ok(crashes)
+}
+
+#[test]
+fn a_call_that_is_made_again_runs_once_and_is_answered_alike() {
+    let plan = plan(Some(HOUR));
+    let program = analyze(&plan).expect("a right plan");
+    let crashes: u64 = (0..TRIALS)
+        .map(|seed| {
+            trial(&plan, &program, seed, Planted::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))
+        })
+        .sum();
+    assert!(crashes > TRIALS, "{crashes} crashes");
+}
+
+/// Each bug shows as a call that is in the history twice, or that is answered in two ways, or whose key is taken for a new one.
+#[test]
+fn planted_bugs_of_retries_are_found() {
+    let plan = plan(Some(HOUR));
+    let program = analyze(&plan).expect("a right plan");
+    let bugs =
+        [Bug::ReplayForgetsKeys, Bug::CheckpointForgetsAnswers, Bug::CheckpointForgetsKeys, Bug::AnswersAgainUnsynced];
+    for bug in bugs {
+        let found = (0..TRIALS_FOR_A_BUG)
+            .find_map(|seed| trial(&plan, &program, seed, Planted::new(bug)).err().map(|wrong| (seed, wrong)));
+        let Some((seed, wrong)) = found else { panic!("{bug:?} was not found") };
+        let shows = ["and then with", "the history has", "was made with other arguments"];
+        assert!(shows.iter().any(|symptom| wrong.contains(symptom)), "{bug:?} shows otherwise at seed {seed}: {wrong}");
+        println!("{bug:?}: seed {seed}: {wrong}");
+    }
+}

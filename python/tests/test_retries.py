@@ -1,0 +1,396 @@
+"""Calls with a key, which may be made again: within a program, over HTTP and PostgreSQL, after restarts and kills."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import pytest
+
+import tidemill as tm
+
+BANK = """
+import tidemill as tm
+
+app = tm.App("bank")
+
+
+class Account(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+
+
+class Deposit(tm.Event):
+    account: str
+    amount: int
+
+
+accounts = app.table(Account)
+deposits = app.requests(Deposit, remember="1h")
+
+
+@app.transaction(deposits)
+def deposit(ev, a=accounts.row("account", create=True)):
+    tm.require(ev.amount > 0, "amount must be positive")
+    a.balance += ev.amount
+    if ev.amount > 1:
+        return {"account": a.id, "balance": a.balance}
+"""
+
+
+class Account(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+
+
+class Deposit(tm.Event):
+    account: str
+    amount: int
+
+
+class Renamed(tm.Event):
+    account: str
+    idempotency_key: str
+
+
+def bank(remember="1h", returns="balance"):
+    app = tm.App("bank")
+    accounts = app.table(Account)
+    deposits = app.requests(Deposit, remember=remember)
+
+    if returns == "balance":
+
+        @app.transaction(deposits)
+        def deposit(ev, a=accounts.row("account", create=True)):
+            tm.require(ev.amount > 0, "amount must be positive")
+            a.balance += ev.amount
+            if ev.amount > 1:
+                return {"account": a.id, "balance": a.balance}
+    else:
+
+        @app.transaction(deposits)
+        def deposit(ev, a=accounts.row("account", create=True)):
+            a.balance += ev.amount
+            return {"account": a.id, "half": a.balance / 2}
+
+    return app, deposit
+
+
+def post(url, path, body, key):
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Idempotency-Key": key})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_a_call_with_a_key_runs_once():
+    app, deposit = bank()
+    with app.start() as mill:
+        first = mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+        assert first.value == {"account": "ada", "balance": 10}
+        assert mill.call(deposit, account="ada", amount=10)["balance"] == 20
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="a") == first
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="b")["balance"] == 30
+        assert mill.row("accounts", "ada") == {"id": "ada", "balance": 30}
+
+
+def test_aborts_and_calls_without_a_reply_are_remembered_too():
+    app, deposit = bank()
+    with app.start() as mill:
+        for _ in range(2):
+            with pytest.raises(tm.Aborted, match="amount must be positive") as aborted:
+                mill.call(deposit, account="ada", amount=0, idempotency_key="none")
+            assert aborted.value.epoch == 1
+        silent = [mill.call(deposit, account="ada", amount=1, idempotency_key="one") for _ in range(2)]
+        assert silent[0] == silent[1]
+        assert silent[0].value is None
+        assert mill.row("accounts", "ada")["balance"] == 1
+
+
+def test_other_arguments_are_refused():
+    app, deposit = bank()
+    with app.start() as mill:
+        mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+        with pytest.raises(tm.IdempotencyError, match="had other arguments"):
+            mill.call(deposit, account="ada", amount=11, idempotency_key="a")
+        assert mill.row("accounts", "ada")["balance"] == 10
+
+
+def test_keys_are_refused_that_cannot_be_kept():
+    app, deposit = bank(remember=None)
+    with app.start() as mill, pytest.raises(tm.IdempotencyError, match=r"remember="):
+        mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+    app, deposit = bank()
+    with app.start() as mill:
+        with pytest.raises(tm.IdempotencyError, match="a key of 601 bytes"):
+            mill.call(deposit, account="ada", amount=10, idempotency_key="k" * 600)
+        assert mill.row("accounts", "ada") is None
+
+
+@pytest.mark.parametrize(
+    ("remember", "message"),
+    [("0s", "out of range"), (timedelta(0), "out of range"), (7, "not a duration"), ("soon", "remember")],
+)
+def test_wrong_times_are_refused(remember, message):
+    with pytest.raises(tm.PlanError, match=message):
+        tm.App("bank").requests(Deposit, remember=remember)
+
+
+def test_a_field_of_the_name_is_refused():
+    with pytest.raises(tm.PlanError, match="idempotency_key"):
+        tm.App("bank").requests(Renamed, remember="1h")
+    assert tm.App("bank").requests(Renamed)
+
+
+def test_a_key_is_forgotten_after_its_time():
+    app, deposit = bank(remember="50ms")
+    with app.start() as mill:
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="a")["balance"] == 10
+        time.sleep(0.2)
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="a")["balance"] == 20
+
+
+def test_answers_outlive_sessions_and_runs(tmp_path):
+    state = tmp_path / "state"
+    said = []
+    for life in range(25):
+        app, deposit = bank()
+        with app.start(state=state) as mill:
+            said.append(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {life}"))
+            again = [mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {k}") for k in range(life + 1)]
+            assert again == said
+            with pytest.raises(tm.IdempotencyError, match="had other arguments"):
+                mill.call(deposit, account="ada", amount=11, idempotency_key="key 0")
+    # A run without a session keeps them, too.
+    app, deposit = bank()
+    app.run({"deposits": [{"account": "bob", "amount": 5}]}, state=state)
+    app, deposit = bank()
+    with app.start(state=state) as mill:
+        assert [mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {k}") for k in range(25)] == said
+        assert mill.row("accounts", "ada")["balance"] == 250
+
+
+def test_answers_in_another_form_are_refused(tmp_path):
+    state = tmp_path / "state"
+    app, deposit = bank()
+    with app.start(state=state) as mill:
+        mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+    app, deposit = bank(returns="half")
+    with app.start(state=state) as mill:
+        with pytest.raises(tm.IdempotencyError, match="another version of the program"):
+            mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="b")["half"] == 10.0
+
+
+def test_a_savepoint_has_the_answers_of_its_time(tmp_path):
+    state = tmp_path / "state"
+    app, deposit = bank()
+    with app.start(state=state) as mill:
+        first = mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+        mill.savepoint("then")
+        mill.call(deposit, account="ada", amount=10, idempotency_key="b")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidemill", "savepoint", "restore", str(state), "then"],
+        capture_output=True,
+        text=True,
+        check=False,
+        input="y\n",
+    )
+    assert ran.returncode == 0, ran.stderr
+    app, deposit = bank()
+    with app.start(state=state) as mill:
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="a") == first
+        assert mill.call(deposit, account="ada", amount=10, idempotency_key="b")["balance"] == 20
+
+
+def test_callers_of_one_key_at_the_same_time_get_one_answer():
+    app, deposit = bank()
+    with app.start() as mill:
+        said = []
+
+        def call():
+            said.extend(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {k}") for k in range(50))
+
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert len(said) == 400
+        assert len({reply["balance"] for reply in said}) == 50
+        assert mill.row("accounts", "ada")["balance"] == 500
+
+
+def test_retries_over_http():
+    app, _ = bank()
+    with app.start() as mill, mill.serve() as server:
+        body = {"account": "ada", "amount": 10}
+        first = post(server.url, "/call/deposit", body, "a")
+        assert first == (200, {"committed": {"account": "ada", "balance": 10}, "epoch": 1})
+        assert post(server.url, "/call/deposit", body, "a") == first
+        status, said = post(server.url, "/call/deposit", {**body, "amount": 11}, "a")
+        assert (status, said["idempotency_key"]) == (422, False)
+        aborted = post(server.url, "/call/deposit", {**body, "amount": 0}, "zero")
+        assert aborted[0] == 409
+        assert post(server.url, "/call/deposit", {**body, "amount": 0}, "zero") == aborted
+        assert post(server.url, "/call/deposit", body, "")[0] == 400
+        assert post(server.url, "/call/deposit", body, "é")[0] == 400
+        # A wrong call does not take the key.
+        assert post(server.url, "/call/deposit", {"account": "ada"}, "b")[0] == 422
+        assert post(server.url, "/call/deposit", body, "b")[1]["committed"]["balance"] == 20
+
+
+def test_clients_in_python_retry():
+    app, _ = bank()
+    with app.start() as mill, mill.serve() as server, tm.connect(server.url) as client:
+        first = client.deposit(account="ada", amount=10, idempotency_key="a")
+        assert client.call("deposit", account="ada", amount=10, idempotency_key="a") == first
+        with pytest.raises(tm.IdempotencyError, match="had other arguments"):
+            client.deposit(account="ada", amount=11, idempotency_key="a")
+        for key in ("", "é", "two\nlines", " "):
+            with pytest.raises(tm.IdempotencyError, match="visible ASCII"):
+                client.deposit(account="ada", amount=10, idempotency_key=key)
+
+        async def again():
+            async with tm.connect(server.url) as several:
+                calls = [several.deposit(account="ada", amount=10, idempotency_key="a") for _ in range(20)]
+                return await asyncio.gather(*calls)
+
+        assert asyncio.run(again()) == [first] * 20
+        # The same key within the program, where nobody has a name, is the same.
+        assert mill.call("deposit", account="ada", amount=10, idempotency_key="a") == first
+
+
+def test_a_call_under_way_is_answered_to_all_who_make_it():
+    app, _ = bank()
+    with app.start() as mill, mill.serve() as server:
+
+        async def calls():
+            async with tm.connect(server.url) as client:
+                keys = [f"key {k % 10}" for k in range(300)]
+                return await asyncio.gather(*[client.deposit(account="ada", amount=2, idempotency_key=k) for k in keys])
+
+        replies = asyncio.run(calls())
+        assert sorted({reply["balance"] for reply in replies}) == list(range(2, 21 + 1, 2))
+        for k in range(10):
+            assert len({reply["balance"] for reply in replies[k::10]}) == 1
+
+
+def test_clients_of_postgres_retry():
+    psycopg = pytest.importorskip("psycopg")
+    app, _ = bank()
+    with app.start() as mill, mill.serve() as server, psycopg.connect(server.postgres_url, autocommit=True) as db:
+        ask = "select balance from deposit(%s, %s, idempotency_key => %s)"
+        assert db.execute(ask, ("ada", 10, "a")).fetchone() == (10,)
+        assert db.execute(ask, ("ada", 10, "a")).fetchone() == (10,)
+        assert db.execute(ask, ("ada", 10, None)).fetchone() == (20,)
+        assert db.execute("select balance from deposit('ada', 10, 'a')").fetchone() == (10,)
+        assert db.execute("call deposit('ada', 10)").fetchone() == ("ada", 30)
+        with pytest.raises(psycopg.Error, match="had other arguments") as refused:
+            db.execute(ask, ("ada", 11, "a"))
+        assert refused.value.sqlstate == "22023"
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.RaiseException, match="amount must be positive"):
+                db.execute(ask, ("ada", 0, "zero"))
+        assert mill.call("deposit", account="ada", amount=10, idempotency_key="a")["balance"] == 10
+
+
+def test_users_have_keys_of_their_own(tmp_path):
+    users = tmp_path / "users.json"
+    tokens = {}
+    for name in ("ada", "bob"):
+        add = [sys.executable, "-m", "tidemill", "user", "add", str(users), name, "--call", "deposit"]
+        tokens[name] = subprocess.run(add, capture_output=True, text=True, check=True).stdout.split()[-1]
+    app, _ = bank()
+    with app.start() as mill, mill.serve(users=users) as server:
+        for k, name in enumerate(("ada", "bob", "ada")):
+            with tm.connect(server.url, token=tokens[name]) as client:
+                reply = client.deposit(account="shared", amount=10, idempotency_key="a")
+                assert reply["balance"] == (10, 20, 10)[k]
+
+
+@contextlib.contextmanager
+def command(folder):
+    (folder / "bank.py").write_text(BANK, encoding="utf-8")
+    arguments = [
+        sys.executable,
+        "-m",
+        "tidemill",
+        "serve",
+        "bank.py",
+        "--port",
+        "0",
+        "--no-postgres",
+        "--state",
+        "state",
+    ]
+    process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said = ""
+        while not (url := re.search(r"http://\S+", said)):
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        yield process, url[0].rstrip("/,;")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_nothing_runs_twice_when_clients_retry_after_kills(tmp_path):
+    """Clients make each call until it is answered; the server is killed under them, again and again."""
+    count, lives = 8, 4
+    done, next_call = {}, [0]
+    lock = threading.Lock()
+    place = {}
+
+    def client(until):
+        while time.monotonic() < until:
+            with lock:
+                number = next_call[0]
+                next_call[0] += 1
+            while number not in done and time.monotonic() < until + 20:
+                try:
+                    with tm.connect(place["url"], timeout=5) as client:
+                        reply = client.deposit(account=f"account {number % 7}", amount=2, idempotency_key=f"{number}")
+                        done[number] = reply
+                except tm.RunError:
+                    time.sleep(0.05)
+
+    until = time.monotonic() + 6
+    threads = [threading.Thread(target=client, args=(until,)) for _ in range(count)]
+    for life in range(lives):
+        with command(tmp_path) as (process, url):
+            place["url"] = url
+            if life == 0:
+                [thread.start() for thread in threads]
+            if life + 1 == lives:
+                [thread.join() for thread in threads]
+                assert sorted(done) == list(range(next_call[0]))
+                with tm.connect(url) as last:
+                    for number, reply in done.items():
+                        name = f"account {number % 7}"
+                        assert last.deposit(account=name, amount=2, idempotency_key=f"{number}") == reply
+                    for k in range(7):
+                        calls = [number for number in done if number % 7 == k]
+                        row = last.row("accounts", f"account {k}")
+                        assert (row or {"balance": 0})["balance"] == 2 * len(calls)
+                        balances = sorted(done[number]["balance"] for number in calls)
+                        assert balances == list(range(2, 2 * len(calls) + 1, 2))
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) == 0
+            else:
+                time.sleep(0.7)
+                process.send_signal(signal.SIGKILL)
+                process.wait(10)
+    assert len(done) > 50
