@@ -38,9 +38,12 @@ mod trial;
 mod trials;
 mod weak;
 
+use std::collections::BTreeSet;
 use std::env::var;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tidemill_runtime::Policy;
 use trials::{At, Trials, Wrongs};
 
 /// A trial that takes longer hangs.
@@ -50,12 +53,17 @@ fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
 }
 
+/// With this number of crashes, every policy runs with several workers.
+const ALL_POLICIES: u64 = 1_000;
+
 #[derive(Default)]
 struct Totals {
     trials: AtomicU64,
     crashes: AtomicU64,
     in_recovery: AtomicU64,
     stops: AtomicU64,
+    /// The policies under which epochs ran with several workers.
+    shared: Mutex<BTreeSet<String>>,
     /// By thread: the seed of its current trial.
     running: [AtomicU64; 2],
 }
@@ -69,6 +77,7 @@ fn plan_trials(plan: u64, trials: &mut Trials, totals: &Totals, thread: usize) {
         totals.crashes.fetch_add(outcome.crashes, Ordering::Relaxed);
         totals.in_recovery.fetch_add(outcome.in_recovery, Ordering::Relaxed);
         totals.stops.fetch_add(outcome.stops, Ordering::Relaxed);
+        totals.shared.lock().expect("nobody panicked").extend(outcome.shared);
     }
 }
 
@@ -103,7 +112,15 @@ fn crashes(wanted: u64, trials: fn() -> Trials) {
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (trials, crashes, again) = (count(&totals.trials), count(&totals.crashes), count(&totals.in_recovery));
     let stops = count(&totals.stops);
-    println!("{crashes} crashes and {stops} stops in {trials} trials, {again} after another, from seed {first}");
+    let shared = totals.shared.into_inner().expect("nobody panicked");
+    println!(
+        "{crashes} crashes and {stops} stops in {trials} trials, {again} after another, from seed {first}; {} policies \
+         with several workers",
+        shared.len()
+    );
+    let missing: Vec<String> =
+        Policy::all().iter().map(Policy::to_string).filter(|name| !shared.contains(name)).collect();
+    assert!(missing.is_empty() || crashes < ALL_POLICIES, "{crashes} crashes leave out {missing:?}");
 }
 
 /// Says that a thread runs no more trials, also when it panics: a trial that fails does not hang.

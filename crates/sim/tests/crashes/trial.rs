@@ -3,7 +3,7 @@
 use crate::source::{Again, Records};
 use crate::support::Subject;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program, TableId};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, IoFailure, Options, Request, RunError,
-    Scheduling, Sink, Source, Summary, Sync,
+    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, IoFailure, Options, Policy, Request,
+    RunError, Scheduling, Sink, Source, Summary, Sync,
 };
 use tidemill_sim::{Fault, SimEnvironment, SimStorage, SimulatedClock, SteppedEnvironment, Trace, step_through};
 
@@ -56,6 +56,7 @@ pub struct Setting {
     pub seed: u64,
     pub planted: Planted,
     pub workers: usize,
+    pub scheduling: Scheduling,
     pub epoch: EpochSize,
     pub batch: usize,
     pub commit_age_max: std::time::Duration,
@@ -93,6 +94,7 @@ impl Setting {
             seed,
             planted,
             workers,
+            scheduling: scheduling(seed),
             epoch,
             batch,
             commit_age_max: age,
@@ -104,6 +106,16 @@ impl Setting {
             is_final: true,
             stop: None,
         }
+    }
+}
+
+/// How the epochs of a seed are scheduled: by cost, which leaves epochs of few events to one worker, or by any policy.
+fn scheduling(seed: u64) -> Scheduling {
+    let mut random = Random::new(seed ^ 0x5ced_0000_0000);
+    let policies = Policy::all();
+    match random.below(3) {
+        0 => Scheduling::Auto,
+        _ => Scheduling::Fixed(policies[random.below(policies.len())]),
     }
 }
 
@@ -351,7 +363,7 @@ pub fn process_under(
         options: Options {
             workers: setting.workers,
             epoch: setting.epoch,
-            scheduling: Scheduling::Auto,
+            scheduling: setting.scheduling,
             memory: setting.memory,
             ..Options::default()
         },
@@ -396,6 +408,8 @@ pub struct Outcome {
     pub in_recovery: u64,
     /// Processes that were asked to end early.
     pub stops: u64,
+    /// The policies under which epochs ran with several workers, in processes that came to an end.
+    pub shared: BTreeSet<String>,
 }
 
 /// Runs a history to its end on a machine, which a stepped drive must name too: through up to three processes each of
@@ -433,6 +447,11 @@ pub fn run(
         let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), &setting);
         last_calls = (storage.call_count() - start).max(10);
         storage.heal();
+        if let Ok(summary) = &ended
+            && setting.workers > 1
+        {
+            outcome.shared.extend(summary.policies.iter().map(|ran| ran.policy.clone()));
+        }
         let wrong = match ended {
             Ok(_) if setting.stop.is_some() && !storage.is_off() => {
                 outcome.stops += 1;
