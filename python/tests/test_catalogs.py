@@ -214,3 +214,15 @@ def test_sqlalchemy_reflects(server, driver):
         await engine.dispose()
 
     asyncio.run(main())
+
+
+COMMANDS = (
+    r"\d \d+ \da \dA \db \dc \dC \dd \dD \ddp \des \det \deu \dew \df \df+ \dF \dFd \dFp \dFt \dg \di \dl \dL \dm \dn"
+    r" \do \dO \dp \dP \drds \dRp \dRs \ds \dS \dt \dt+ \dT \du \dv \dx \dX \dy \l \z"
+).split()
+
+
+@needs_psql
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_that_describes_is_answered(server, command):
+    psql(server, command)

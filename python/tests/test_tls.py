@@ -213,6 +213,44 @@ def test_other_machines_are_served_with_users_and_a_certificate(module, files, t
                 assert client.execute("SELECT balance FROM accounts WHERE id = 'ada'").fetchone() == (1,)
 
 
+def test_a_renewed_certificate_is_taken(module, files, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def renew():
+        own = authority.issue_cert("127.0.0.1")
+        (tmp_path / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in own.cert_chain_pems))
+        (tmp_path / "key.pem").write_bytes(own.private_key_pem.bytes())
+
+    def shown(server):
+        place = urlsplit(server.url)
+        return ssl.get_server_certificate((place.hostname, place.port), ca_certs=str(tmp_path / "ca.pem"))
+
+    renew()
+    app = module(BANK, prelude="").app
+    with (
+        app.start(workers=1) as mill,
+        mill.serve(tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem") as server,
+        tm.connect(server.url, ca=tmp_path / "ca.pem") as client,
+    ):
+        before = shown(server)
+        assert client.deposit(account="ada", amount=1)["balance"] == 1
+        # Neither one file without the other, nor what is no certificate, is taken.
+        (tmp_path / "key.pem").write_bytes((files / "other-key.pem").read_bytes())
+        assert shown(server) == before
+        (tmp_path / "cert.pem").write_text("no certificate")
+        assert shown(server) == before
+        renew()
+        after = shown(server)
+        assert after != before
+        assert after.strip() in (tmp_path / "cert.pem").read_text()
+        # A connection that is open goes on.
+        assert client.deposit(account="ada", amount=1)["balance"] == 2
+        url = f"{server.postgres_url.split('?')[0]}?sslmode=verify-ca&sslrootcert={tmp_path / 'ca.pem'}"
+        with psycopg.connect(url, autocommit=True) as db:
+            assert db.execute("select balance from deposit('ada', 1)").fetchone() == (3,)
+
+
 def test_wrong_files_are_named(module, files, tmp_path):
     app = module(BANK, prelude="").app
     cert, key = files / "cert.pem", files / "key.pem"

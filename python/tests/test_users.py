@@ -10,7 +10,9 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -220,6 +222,34 @@ def test_the_client_of_python_has_a_token(bank, users):
     assert asked(server, "/tables/accounts", secrets["ada"])[0] == 503
     with pytest.raises(psycopg.OperationalError):
         connect(server, "ada", secrets["ada"])
+
+
+def test_rights_change_while_a_client_is_connected(bank, users):
+    _, server = bank
+    file, passwords = Path(users[0]), users[1]
+    with connect(server, "shop", passwords["shop"]) as shop, connect(server, "shop", passwords["shop"]) as other:
+        assert shop.execute("select balance from deposit('ada', 1)").fetchone() == (1,)
+        text = json.loads(file.read_text())
+        (known,) = [user for user in text["users"] if user["name"] == "shop"]
+        del known["call"]
+        file.write_text(json.dumps(text))
+        time.sleep(1.1)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            shop.execute("select balance from deposit('ada', 1)")
+        assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (1,)
+        # What cannot be read takes nothing from those who are connected, and lets nobody in.
+        file.write_text("{")
+        time.sleep(1.1)
+        assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (1,)
+        with pytest.raises(psycopg.OperationalError):
+            connect(server, "shop", passwords["shop"])
+        text["users"].remove(known)
+        file.write_text(json.dumps(text))
+        time.sleep(1.1)
+        for connection in (shop, other):
+            with pytest.raises(psycopg.OperationalError, match="user 'shop' was removed"):
+                connection.execute("select 1")
+            assert connection.closed
 
 
 def test_addresses_and_files(module, users, tmp_path):

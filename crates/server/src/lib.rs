@@ -17,6 +17,7 @@ mod answer;
 mod asks;
 mod calls;
 mod console;
+mod file_version;
 mod follow;
 mod http;
 mod identity;
@@ -54,6 +55,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tidemill_runtime::Session;
+use tls::Tls;
 pub use tls::{TlsError, TlsFiles};
 use tokio::sync::watch;
 use users::UsersFile;
@@ -187,7 +189,7 @@ impl Server {
         if !ip.is_loopback() && !insecure && tls.is_none() {
             return Err(ServeError::Unencrypted(ip));
         }
-        let tls = tls.map(|files| files.acceptor()).transpose().map_err(ServeError::Tls)?;
+        let tls = tls.map(Tls::open).transpose().map_err(ServeError::Tls)?.map(Arc::new);
         let users = users.map(|path| UsersFile::open(&path)).transpose().map_err(ServeError::Users)?.map(Arc::new);
         let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;

@@ -7,11 +7,11 @@ use crate::follow::Hubs;
 use crate::limits::Limits;
 use crate::queries::Asking;
 use crate::slots::Slots;
+use crate::tls::Tls;
 use crate::users::UsersFile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidemill_runtime::Session;
-use tokio_rustls::TlsAcceptor;
 
 /// What all requests share.
 pub struct Shared {
@@ -30,7 +30,7 @@ pub struct Shared {
     /// Who may ask; none if everybody may.
     pub users: Option<Arc<UsersFile>>,
     /// With it all connections are encrypted.
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<Tls>>,
     /// Whether the server is about to end.
     pub stopping: AtomicBool,
     pub connections: Arc<AtomicUsize>,

@@ -1,5 +1,7 @@
 //! TLS: the certificate of a server, from files.
 
+use crate::file_version::FileVersion;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -8,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// The files of a server's certificate, in PEM. They are read when the server starts.
+/// The files of a server's certificate, in PEM. They are read again when they change.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The certificate, and those that lead from it to one that clients know.
@@ -45,7 +47,7 @@ pub enum TlsError {
 
 impl TlsFiles {
     /// What accepts encrypted connections with this certificate.
-    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+    fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let refuse = |what, path: &Path, error: PemError| {
             let why = match error {
                 PemError::Io(error) => error.to_string(),
@@ -72,5 +74,42 @@ impl TlsFiles {
                 source,
             })?;
         Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// A server's certificate, which may be renewed while the server runs.
+pub struct Tls {
+    files: TlsFiles,
+    read: Mutex<(FileVersions, TlsAcceptor)>,
+}
+
+/// Of the certificate, and of the key.
+type FileVersions = [FileVersion; 2];
+
+impl Tls {
+    /// Reads the files for the first time.
+    pub fn open(files: TlsFiles) -> Result<Tls, TlsError> {
+        let versions = files.versions();
+        let acceptor = files.acceptor()?;
+        Ok(Tls { files, read: Mutex::new((versions, acceptor)) })
+    }
+
+    /// What accepts encrypted connections, with the certificate that there is now. As long as the files cannot be used, as
+    /// between the writes of the two, it is the certificate before.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        let mut read = self.read.lock();
+        let versions = self.files.versions();
+        if read.0 != versions
+            && let Ok(acceptor) = self.files.acceptor()
+        {
+            *read = (versions, acceptor);
+        }
+        read.1.clone()
+    }
+}
+
+impl TlsFiles {
+    fn versions(&self) -> FileVersions {
+        [&self.certificate, &self.key].map(|path| FileVersion::of(path))
     }
 }

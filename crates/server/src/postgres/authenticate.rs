@@ -7,20 +7,20 @@ use super::connection::{Stop, read, write_all};
 use super::error::{PgError, code};
 use super::wire::Wire;
 use crate::socket::Socket;
-use crate::users::{Exchange, Rights, UsersFile, Verifier};
+use crate::users::{Exchange, User, UsersFile, Verifier};
 
 /// The longest message of a client within the conversation.
 const BYTES_MAX: usize = 10_000;
 const MECHANISM: &[u8] = b"SCRAM-SHA-256\0";
 
-/// Asks a client for its password, without which it is not served; what the user may do.
+/// Asks a client for its password, without which it is not served; the user.
 pub async fn authenticate(
     stream: &mut Socket,
     input: &mut Vec<u8>,
     wire: &Wire,
     users: &UsersFile,
     name: &str,
-) -> Result<Rights, Stop> {
+) -> Result<User, Stop> {
     let wrong = || PgError::fatal(code::WRONG_PASSWORD, format!("password authentication failed for user '{name}'"));
     let broken =
         || PgError::fatal(code::PROTOCOL_VIOLATION, "this is no message of SCRAM-SHA-256 without channel binding");
@@ -42,7 +42,7 @@ pub async fn authenticate(
     out.clear();
     backend::scram(&mut out, &proof, true);
     write_all(stream, &out, wire.limits.silence_max).await?;
-    Ok(user.rights.clone())
+    Ok(user.clone())
 }
 
 /// The text of SCRAM in a client's first message of it.

@@ -50,6 +50,8 @@ const REFUSED_MAX: Duration = Duration::from_secs(1);
 const GOODBYE: Duration = Duration::from_millis(200);
 /// The bytes that are read at once.
 const READ_BYTES: usize = 1 << 14;
+/// How old the knowledge of a user's rights may be.
+const RIGHTS_MAX: Duration = Duration::from_secs(1);
 
 pub const CLOSING: &str = "the server is about to end; connect again when it is back";
 
@@ -108,8 +110,11 @@ pub struct Connection {
     pub turn: Turn,
     pub process: i32,
     pub user: String,
-    /// What the user may do.
+    /// What the user may do, as of this time.
     pub rights: Rights,
+    rights_at: Instant,
+    /// What its secret was checked by.
+    scram: String,
     pub database: String,
     /// Rung by who cancels.
     bell: Arc<Notify>,
@@ -130,10 +135,10 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<
         _ => return,
     };
     let user = first.value("user").unwrap_or("nobody").to_owned();
-    let rights = match &wire.users {
-        None => Rights::all(),
+    let (rights, scram) = match &wire.users {
+        None => (Rights::all(), String::new()),
         Some(users) => match timeout(patience, authenticate(&mut stream, &mut input, &wire, users, &user)).await {
-            Ok(Ok(rights)) => rights,
+            Ok(Ok(user)) => (user.rights.clone(), user.scram().to_owned()),
             Ok(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
             _ => return,
         },
@@ -156,6 +161,8 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<
         process,
         user,
         rights,
+        rights_at: Instant::now(),
+        scram,
         database,
         bell,
         skips: false,
@@ -206,7 +213,7 @@ async fn start(stream: &mut Socket, wire: &Wire, input: &mut Vec<u8>) -> Result<
             First::Tls => match &wire.tls {
                 Some(tls) => {
                     stream.write_all(b"S").await?;
-                    stream.encrypt(tls).await?;
+                    stream.encrypt(&tls.acceptor()).await?;
                 }
                 None => stream.write_all(b"N").await?,
             },
@@ -217,7 +224,7 @@ async fn start(stream: &mut Socket, wire: &Wire, input: &mut Vec<u8>) -> Result<
             }
             First::Startup { .. } if wire.tls.is_some() && !stream.is_encrypted() => {
                 let message = "this server speaks TLS only; connect with sslmode=require";
-                return Err(PgError::fatal(code::WRONG_PASSWORD, message).into());
+                return Err(PgError::fatal(code::NOT_ALLOWED, message).into());
             }
             First::Startup { minor, parameters } => {
                 if parameters.iter().any(|(name, _)| name == "replication") {
@@ -285,6 +292,7 @@ impl Connection {
     /// Handles messages until the end.
     async fn run(&mut self) -> Result<(), Stop> {
         loop {
+            self.check_user()?;
             let was_stopped = match self.handle_all().await {
                 Ok(()) => !self.has_room(),
                 Err(Stop::Error(error)) => {
@@ -326,6 +334,23 @@ impl Connection {
                 Event::GivesUp => self.block.give_up(),
                 Event::Heard(channel, heard) => self.heard(&channel, &heard)?,
             }
+        }
+    }
+
+    /// Whether the user is still one, and what it may do now: the file of users changes while they are connected.
+    fn check_user(&mut self) -> PgResult<()> {
+        let Some(file) = self.wire.users.as_ref().filter(|_| self.rights_at.elapsed() >= RIGHTS_MAX) else {
+            return Ok(());
+        };
+        self.rights_at = Instant::now();
+        // A file that cannot be read says nothing about who is known.
+        let Ok(users) = file.current() else { return Ok(()) };
+        match users.find(&self.user).filter(|user| user.scram() == self.scram) {
+            Some(user) => {
+                self.rights = user.rights.clone();
+                Ok(())
+            }
+            None => Err(PgError::fatal(code::NOT_ALLOWED, format!("user '{}' was removed", self.user))),
         }
     }
 

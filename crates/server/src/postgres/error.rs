@@ -11,6 +11,7 @@ pub mod code {
     pub const BAD_BINARY: &str = "22P03";
     pub const BAD_TEXT: &str = "22P02";
     pub const NOT_NULL: &str = "23502";
+    pub const NOT_ALLOWED: &str = "28000";
     pub const WRONG_PASSWORD: &str = "28P01";
     pub const NO_RIGHT: &str = "42501";
     pub const BLOCK_OPEN: &str = "25001";

@@ -11,6 +11,7 @@ use crate::calls::Calls;
 use crate::follow::Hubs;
 use crate::queries::Asking;
 use crate::shared::Shared;
+use crate::tls::Tls;
 use crate::users::{UsersFile, secret};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
 
 /// The most statements that are kept, and the bytes of their texts. Those that are sent often are few.
 const KEPT_MAX: usize = 1_000;
@@ -57,7 +57,7 @@ pub struct Wire {
     /// Who may ask; none if everybody may.
     pub users: Option<Arc<UsersFile>>,
     /// With it all connections are encrypted.
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<Tls>>,
     /// A secret of this server.
     pub own: [u8; 32],
     pub limits: WireLimits,

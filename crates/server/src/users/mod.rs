@@ -9,6 +9,7 @@
 mod rights;
 mod scram;
 
+use crate::file_version::FileVersion;
 use parking_lot::Mutex;
 pub use rights::{Right, Rights};
 use ring::digest::{SHA256, digest};
@@ -19,7 +20,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// The bytes of a secret.
 const SECRET_BYTES: usize = 20;
@@ -158,6 +158,11 @@ impl Users {
 }
 
 impl User {
+    /// The text of what its secret is checked by: another secret has another.
+    pub fn scram(&self) -> &str {
+        &self.scram
+    }
+
     /// What its secret is checked by.
     pub fn verifier(&self) -> Verifier {
         Verifier::parse(&self.scram).expect("it was checked when the file was read")
@@ -184,19 +189,16 @@ fn hash(secret: &str) -> String {
     hex(digest(&SHA256, secret.as_bytes()).as_ref())
 }
 
-/// What tells one version of a file from another.
-type Version = (Option<SystemTime>, u64);
-
 /// The users of a server.
 pub struct UsersFile {
     path: PathBuf,
-    read: Mutex<(Version, Arc<Users>)>,
+    read: Mutex<(FileVersion, Arc<Users>)>,
 }
 
 impl UsersFile {
     /// Reads them for the first time.
     pub fn open(path: &Path) -> Result<UsersFile, UsersError> {
-        let version = version(path);
+        let version = FileVersion::of(path);
         let users = Arc::new(Users::load(path)?);
         Ok(UsersFile { path: path.to_owned(), read: Mutex::new((version, users)) })
     }
@@ -204,17 +206,12 @@ impl UsersFile {
     /// Those that there are now.
     pub fn current(&self) -> Result<Arc<Users>, UsersError> {
         let mut read = self.read.lock();
-        let version = version(&self.path);
+        let version = FileVersion::of(&self.path);
         if read.0 != version {
             *read = (version, Arc::new(Users::load(&self.path)?));
         }
         Ok(read.1.clone())
     }
-}
-
-fn version(path: &Path) -> Version {
-    let found = fs::metadata(path);
-    found.map_or((None, 0), |found| (found.modified().ok(), found.len()))
 }
 
 #[cfg(test)]

@@ -58,7 +58,8 @@ create table pg_constraint (oid uinteger default 0, conname varchar, connamespac
     conparentid uinteger default 0, confrelid uinteger default 0, confupdtype varchar, confdeltype varchar,
     confmatchtype varchar, conislocal boolean default false, coninhcount bigint default 0,
     connoinherit boolean default false, conkey bigint[], confkey bigint[], conpfeqop uinteger[], conppeqop uinteger[],
-    conffeqop uinteger[], confdelsetcols bigint[], conexclop uinteger[], conbin varchar);
+    conffeqop uinteger[], confdelsetcols bigint[], conexclop uinteger[], conbin varchar,
+    tableoid uinteger default 0);
 create table pg_am (oid uinteger default 0, amname varchar, amhandler uinteger default 0, amtype varchar);
 create table pg_description (objoid uinteger default 0, classoid uinteger default 0, objsubid bigint default 0,
     description varchar);
@@ -92,9 +93,11 @@ create table pg_publication_namespace (oid uinteger default 0, pnpubid uinteger 
     pnnspid uinteger default 0);
 create table pg_opclass (oid uinteger default 0, opcmethod uinteger default 0, opcname varchar,
     opcnamespace uinteger default 0, opcowner uinteger default 0, opcfamily uinteger default 0,
-    opcintype uinteger default 0, opcdefault boolean default false, opckeytype uinteger default 0);
+    opcintype uinteger default 0, opcdefault boolean default false, opckeytype uinteger default 0,
+    tableoid uinteger default 0);
 create table pg_opfamily (oid uinteger default 0, opfmethod uinteger default 0, opfname varchar,
-    opfnamespace uinteger default 0, opfowner uinteger default 0);
+    opfnamespace uinteger default 0, opfowner uinteger default 0,
+    tableoid uinteger default 0);
 create table pg_auth_members (roleid uinteger default 0, member uinteger default 0, grantor uinteger default 0,
     admin_option boolean default false);
 create table pg_settings (name varchar, setting varchar, unit varchar, category varchar, short_desc varchar,
@@ -129,9 +132,11 @@ create table pg_trigger (oid uinteger default 0, tgrelid uinteger default 0, tgp
     tgname varchar, tgfoid uinteger default 0, tgtype bigint default 0, tgenabled varchar,
     tgisinternal boolean default false, tgconstrrelid uinteger default 0, tgconstrindid uinteger default 0,
     tgconstraint uinteger default 0, tgdeferrable boolean default false, tginitdeferred boolean default false,
-    tgnargs bigint default 0, tgattr bigint[], tgargs blob, tgqual varchar, tgoldtable varchar, tgnewtable varchar);
+    tgnargs bigint default 0, tgattr bigint[], tgargs blob, tgqual varchar, tgoldtable varchar, tgnewtable varchar,
+    tableoid uinteger default 0);
 create table pg_rewrite (oid uinteger default 0, rulename varchar, ev_class uinteger default 0, ev_type varchar,
-    ev_enabled varchar, is_instead boolean default false, ev_qual varchar, ev_action varchar);
+    ev_enabled varchar, is_instead boolean default false, ev_qual varchar, ev_action varchar,
+    tableoid uinteger default 0);
 create table pg_operator (oid uinteger default 0, oprname varchar, oprnamespace uinteger default 0,
     oprowner uinteger default 0, oprkind varchar, oprcanmerge boolean default false, oprcanhash boolean default false,
     oprleft uinteger default 0, oprright uinteger default 0, oprresult uinteger default 0, oprcom uinteger default 0,
