@@ -17,6 +17,8 @@ import pytest
 
 import tidemill as tm
 
+pa = pytest.importorskip("pyarrow")
+
 BANK = """
 import tidemill as tm
 
@@ -84,15 +86,22 @@ def bank(remember="1h", returns="balance"):
     return app, deposit
 
 
-def post(url, path, body, key):
+def ask(url, body, headers):
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
     try:
-        connection.request("POST", path, json.dumps(body), {"Idempotency-Key": key})
+        connection.putrequest("POST", "/call/deposit")
+        for name, value in [("Content-Length", str(len(body))), *headers]:
+            connection.putheader(name, value)
+        connection.endheaders(body.encode())
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     finally:
         connection.close()
+
+
+def post(url, body, key):
+    return ask(url, json.dumps(body), [("Idempotency-Key", key)])
 
 
 def test_a_call_with_a_key_runs_once():
@@ -134,8 +143,11 @@ def test_keys_are_refused_that_cannot_be_kept():
         mill.call(deposit, account="ada", amount=10, idempotency_key="a")
     app, deposit = bank()
     with app.start() as mill:
-        with pytest.raises(tm.IdempotencyError, match="a key of 601 bytes"):
-            mill.call(deposit, account="ada", amount=10, idempotency_key="k" * 600)
+        for key in ("k" * 600, ""):
+            with pytest.raises(tm.IdempotencyError, match=f"a key of {len(key)} bytes"):
+                mill.call(deposit, account="ada", amount=10, idempotency_key=key)
+        with pytest.raises(tm.IdempotencyError, match="1 keys for 2 calls"):
+            mill.call(deposit, pa.table({"account": ["ada", "bob"], "amount": [1, 1]}), idempotency_key="a")
         assert mill.row("accounts", "ada") is None
 
 
@@ -149,9 +161,9 @@ def test_wrong_times_are_refused(remember, message):
 
 
 def test_a_field_of_the_name_is_refused():
-    with pytest.raises(tm.PlanError, match="idempotency_key"):
-        tm.App("bank").requests(Renamed, remember="1h")
-    assert tm.App("bank").requests(Renamed)
+    for remember in ("1h", None):
+        with pytest.raises(tm.PlanError, match="idempotency_key"):
+            tm.App("bank").requests(Renamed, remember=remember)
 
 
 def test_a_key_is_forgotten_after_its_time():
@@ -180,6 +192,81 @@ def test_answers_outlive_sessions_and_runs(tmp_path):
     with app.start(state=state) as mill:
         assert [mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {k}") for k in range(25)] == said
         assert mill.row("accounts", "ada")["balance"] == 250
+
+
+def versioned(version, **columns):
+    app = tm.App("bank", version=version)
+    row = type("Account", (tm.Row,), {"__annotations__": {"id": str, "balance": int, **columns}, "id": tm.key()})
+    row.balance = 0
+    for name in columns:
+        setattr(row, name, 0)
+    accounts = app.table(row)
+    deposits = app.requests(Deposit, remember="1h")
+
+    @app.transaction(deposits)
+    def deposit(ev, a=accounts.row("account", create=True)):
+        tm.require(ev.amount > 0, "amount must be positive")
+        a.balance += ev.amount
+        return {"account": a.id, "balance": a.balance}
+
+    return app, deposit
+
+
+@pytest.mark.parametrize("lives", [3, 16, 40])
+def test_answers_outlive_migrations(tmp_path, lives):
+    state = tmp_path / "state"
+    said = []
+
+    def again(mill, deposit):
+        for k, reply in enumerate(said):
+            assert mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {k}") == reply
+        with pytest.raises(tm.Aborted):
+            mill.call(deposit, account="ada", amount=0, idempotency_key="zero")
+
+    for life in range(lives):
+        app, deposit = versioned(1)
+        with app.start(state=state) as mill:
+            said.append(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {life}"))
+            if life == 0:
+                with pytest.raises(tm.Aborted):
+                    mill.call(deposit, account="ada", amount=0, idempotency_key="zero")
+    for version in (2, 3):
+        app, deposit = versioned(version, **{f"more{k}": int for k in range(version)})
+        with app.start(state=state) as mill:
+            again(mill, deposit)
+            said.append(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {len(said)}"))
+    app, deposit = versioned(3, more0=int, more1=int, more2=int)
+    with app.start(state=state) as mill:
+        again(mill, deposit)
+        assert mill.row("accounts", "ada")["balance"] == 10 * len(said)
+
+
+class Noted(tm.Event):
+    account: str
+    amount: int
+    note: str | None
+
+
+def test_a_field_that_is_added_changes_no_key(tmp_path):
+    state = tmp_path / "state"
+    app, deposit = bank()
+    with app.start(state=state) as mill:
+        first = mill.call(deposit, account="ada", amount=10, idempotency_key="a")
+    app = tm.App("bank", version=2)
+    accounts = app.table(Account)
+    deposits = app.requests(Noted, "deposits", remember="1h")
+
+    @app.transaction(deposits)
+    def deposit(ev, a=accounts.row("account", create=True)):
+        tm.require(ev.amount > 0, "amount must be positive")
+        a.balance += ev.amount
+        if ev.amount > 1:
+            return {"account": a.id, "balance": a.balance}
+
+    with app.start(state=state) as mill:
+        assert mill.call(deposit, account="ada", amount=10, note=None, idempotency_key="a") == first
+        with pytest.raises(tm.IdempotencyError, match="had other arguments"):
+            mill.call(deposit, account="ada", amount=10, note="new", idempotency_key="a")
 
 
 def test_answers_in_another_form_are_refused(tmp_path):
@@ -235,19 +322,21 @@ def test_retries_over_http():
     app, _ = bank()
     with app.start() as mill, mill.serve() as server:
         body = {"account": "ada", "amount": 10}
-        first = post(server.url, "/call/deposit", body, "a")
+        first = post(server.url, body, "a")
         assert first == (200, {"committed": {"account": "ada", "balance": 10}, "epoch": 1})
-        assert post(server.url, "/call/deposit", body, "a") == first
-        status, said = post(server.url, "/call/deposit", {**body, "amount": 11}, "a")
+        assert post(server.url, body, "a") == first
+        status, said = post(server.url, {**body, "amount": 11}, "a")
         assert (status, said["idempotency_key"]) == (422, False)
-        aborted = post(server.url, "/call/deposit", {**body, "amount": 0}, "zero")
+        aborted = post(server.url, {**body, "amount": 0}, "zero")
         assert aborted[0] == 409
-        assert post(server.url, "/call/deposit", {**body, "amount": 0}, "zero") == aborted
-        assert post(server.url, "/call/deposit", body, "")[0] == 400
-        assert post(server.url, "/call/deposit", body, "é")[0] == 400
+        assert post(server.url, {**body, "amount": 0}, "zero") == aborted
+        assert post(server.url, body, "")[0] == 400
+        assert post(server.url, body, "é")[0] == 400
+        several = ask(server.url, json.dumps(body), [("Idempotency-Key", "a"), ("Idempotency-Key", "b")])
+        assert several == (400, {"idempotency_key": False, "error": "there are several Idempotency-Keys"})
         # A wrong call does not take the key.
-        assert post(server.url, "/call/deposit", {"account": "ada"}, "b")[0] == 422
-        assert post(server.url, "/call/deposit", body, "b")[1]["committed"]["balance"] == 20
+        assert post(server.url, {"account": "ada"}, "b")[0] == 422
+        assert post(server.url, body, "b")[1]["committed"]["balance"] == 20
 
 
 def test_clients_in_python_retry():
@@ -295,6 +384,8 @@ def test_clients_of_postgres_retry():
         assert db.execute(ask, ("ada", 10, "a")).fetchone() == (10,)
         assert db.execute(ask, ("ada", 10, None)).fetchone() == (20,)
         assert db.execute("select balance from deposit('ada', 10, 'a')").fetchone() == (10,)
+        with pytest.raises(psycopg.Error, match="a key of 0 bytes"):
+            db.execute(ask, ("ada", 10, ""))
         assert db.execute("call deposit('ada', 10)").fetchone() == ("ada", 30)
         with pytest.raises(psycopg.Error, match="had other arguments") as refused:
             db.execute(ask, ("ada", 11, "a"))

@@ -120,7 +120,7 @@ class Aborted(TidemillError):  # noqa: N818, an outcome and no error
         self.epoch = epoch
 
 
-class IdempotencyError(RunError):
+class IdempotencyError(TidemillError):
     """The key of a call cannot be taken, and the call was not made: a call with this key had other arguments, or was
     answered by another version of the program; or calls of its source have no keys, or too many are kept."""
 

@@ -56,10 +56,10 @@ def idle_of(value: Duration | None, schema: RecordSchema, place: str) -> int | N
 
 def remember_of(value: Duration | None, schema: RecordSchema, place: str) -> int | None:
     """Microseconds of the clock. Raises ``PlanError``."""
+    if schema.field(KEY) is not None:
+        raise PlanError(f"a field '{KEY}' of calls", "calls give their key under this name: rename it", place)
     if value is None:
         return None
-    if schema.field(KEY) is not None:
-        raise PlanError(f"a field '{KEY}' beside remember", "calls give their key under this name: rename it", place)
     return _microseconds(value, "remember", "24h", place)
 
 

@@ -62,6 +62,18 @@ impl StreamDigest {
     }
 }
 
+/// Of a batch of one row in canonical form: of its values that are not null with the names of their fields. So neither the order of
+/// fields nor one that is null changes it.
+pub fn named_digest(row: &RecordBatch) -> u64 {
+    assert_eq!(row.num_rows(), 1, "a batch of one row");
+    let (schema, places) = (row.schema(), 0..row.num_columns());
+    let term = |place: usize| {
+        let value = row.project(&[place]).expect("it has the column");
+        StreamDigest::of(&value).hash.wrapping_mul(xxh3_64(schema.field(place).name().as_bytes()) | 1)
+    };
+    places.filter(|&place| row.column(place).is_valid(0)).map(term).fold(0, u64::wrapping_add)
+}
+
 /// Of rows in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDigest {

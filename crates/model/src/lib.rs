@@ -12,7 +12,7 @@ mod serial_position;
 mod types;
 mod value;
 
-pub use digest::{StreamDigest, TableDigest};
+pub use digest::{StreamDigest, TableDigest, named_digest};
 pub use position::{Position, SourceId, least_time};
 pub use schema::{Field, FieldType, ListItem, Schema};
 pub use serial_position::{KeyPart, ParsePositionError, Phase, Place, SerialPosition};

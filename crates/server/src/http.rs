@@ -9,6 +9,7 @@ use crate::listen::{Listen, Open};
 use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
 use crate::socket::Socket;
+use crate::tls::Tls;
 use crate::{console, index, metrics, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -32,7 +33,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 const OVER: &str = "the run is over: whether this was done is known to the next run";
 /// How long one who does not encrypt is heard out.
@@ -78,7 +78,7 @@ fn accept(stream: TcpStream, open: Option<Open>, shared: &Arc<Shared>, closes: &
     };
     let (shared, closes) = (shared.clone(), closes.clone());
     tokio::spawn(async move {
-        let greeted = timeout(shared.limits.silence_max, greet(stream, shared.tls.as_ref())).await;
+        let greeted = timeout(shared.limits.silence_max, greet(stream, shared.tls.as_deref())).await;
         if let Ok(Ok(socket)) = greeted {
             connection(socket, &shared, closes).await;
         }
@@ -87,7 +87,7 @@ fn accept(stream: TcpStream, open: Option<Open>, shared: &Arc<Shared>, closes: &
 }
 
 /// Makes a connection encrypted, if it is to be.
-async fn greet(stream: TcpStream, tls: Option<&TlsAcceptor>) -> io::Result<Socket> {
+async fn greet(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Socket> {
     let Some(tls) = tls else { return Ok(Socket::Plain(stream)) };
     let mut first = [0];
     stream.peek(&mut first).await?;
@@ -101,7 +101,7 @@ async fn greet(stream: TcpStream, tls: Option<&TlsAcceptor>) -> io::Result<Socke
         let _ = timeout(HEARD_MAX, tokio::io::copy(&mut socket, &mut tokio::io::sink())).await;
         return Err(io::ErrorKind::InvalidData.into());
     }
-    socket.encrypt(tls).await?;
+    socket.encrypt(&tls.acceptor()).await?;
     Ok(socket)
 }
 
@@ -212,8 +212,10 @@ async fn call(shared: &Shared, name: &str, user: &str, request: Request<Incoming
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
+    if request.headers().get_all(IDEMPOTENCY_KEY).iter().nth(1).is_some() {
+        return answer::key_error(StatusCode::BAD_REQUEST, "there are several Idempotency-Keys");
+    }
     let key = match request.headers().get(IDEMPOTENCY_KEY).map(|value| value.to_str()).transpose() {
-        Ok(Some("")) => return answer::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is empty"),
         Ok(key) => key.map(|key| RequestKey::new(user, key, SystemTime::now())),
         Err(_) => return answer::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is not of visible ASCII"),
     };
@@ -226,7 +228,7 @@ async fn call(shared: &Shared, name: &str, user: &str, request: Request<Incoming
             Ok(Reply { kind: ReplyKind::Committed, body }) => answer::whole(StatusCode::OK, answer::JSON, body),
             Ok(Reply { kind: ReplyKind::Aborted, body }) => answer::whole(StatusCode::CONFLICT, answer::JSON, body),
             Ok(Reply { kind: ReplyKind::Refused(why), .. }) => match why {
-                KeyRefused::TooMany => answer::later(&why.to_string()),
+                KeyRefused::TooMany => answer::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
                 KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
                     answer::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
                 }

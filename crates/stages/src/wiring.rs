@@ -138,7 +138,8 @@ impl Wiring {
     /// those of windows and joins, which answer nobody. None if there is none, or several.
     pub fn procedure(&self, program: &Program, source: StreamId) -> Option<InputId> {
         let mut declared = self.declared(program, source);
-        declared.next().filter(|_| declared.next().is_none())
+        let takes = |&input: &InputId| program.transactions[self.inputs[input].transaction].inputs.contains(&source);
+        declared.next().filter(|_| declared.next().is_none()).filter(takes)
     }
 
     /// The inputs that the events of a root are delivered to, without those of windows and joins.

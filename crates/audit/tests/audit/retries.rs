@@ -59,7 +59,8 @@ impl Model {
     }
 
     fn key(&self, call: usize) -> RequestKey {
-        RequestKey { key: format!("key {call}"), called: self.now.fetch_add(1000, Ordering::Relaxed) }
+        let called = self.now.fetch_add(1000, Ordering::Relaxed);
+        RequestKey { user: "all".into(), key: format!("key {call}"), called }
     }
 
     fn is_said(&self, call: usize) -> bool {

@@ -197,6 +197,10 @@ impl<'a> Streams<'a> {
                 return Err(Fault::new("it keeps the answers of its calls for no time")
                     .hint("give a duration above zero, or take remember= away"));
             }
+            if schema.fields.iter().any(|field| field.name == "idempotency_key") {
+                return Err(Fault::new("it has a field 'idempotency_key', and its calls have keys of this name")
+                    .hint("rename the field"));
+            }
             if time.is_some() && !anchored {
                 return Err(Fault::new(
                     "it keeps the answers of its calls, but its events bring a time, as no calls do",

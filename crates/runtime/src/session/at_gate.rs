@@ -98,24 +98,35 @@ impl AtGate {
                     gate.ingest(source, records, arrived);
                 }
                 Some(Took::Message(Message::Calls(source, records, arrived, caller, of))) => {
-                    for (row, key) in of.into_iter().enumerate() {
+                    let wanted = |(row, key): (usize, &Option<CallKey>)| {
                         let caller = Caller { first: caller.first + row, ..caller.clone() };
-                        if key.as_ref().is_some_and(|key| !keys.take(source, key, &caller)) {
+                        key.as_ref().is_none_or(|key| keys.take(source, key, &caller))
+                    };
+                    let wanted: Vec<bool> = of.iter().enumerate().map(wanted).collect();
+                    let mut row = 0;
+                    for run in wanted.chunk_by(|a, b| a == b) {
+                        let rows = row..row + run.len();
+                        row = rows.end;
+                        if !run[0] {
                             continue;
                         }
-                        if let Some(key) = key {
-                            let key = CallKey { event: gate.has_of(source), ..key };
+                        let first = gate.has_of(source);
+                        for (event, key) in (first..).zip(&of[rows.clone()]) {
+                            let Some(key) = key else { continue };
+                            let key = CallKey { event, ..key.clone() };
                             if let Some(feed) = &mut feed {
                                 feed.take_key(source, key.clone());
                             }
                             keys.hold(source, key);
                         }
-                        let call = SourceBatch { events: records.events.slice(row, 1), bad: Vec::new() };
+                        let calls =
+                            SourceBatch { events: records.events.slice(rows.start, run.len()), bad: Vec::new() };
                         if let Some(feed) = &mut feed {
-                            feed.take(source, &call, None);
+                            feed.take(source, &calls, None);
                         }
-                        self.calls.take(source, gate.held_of(source), 1, caller);
-                        gate.ingest(source, call, arrived);
+                        let caller = Caller { first: caller.first + rows.start, ..caller.clone() };
+                        self.calls.take(source, gate.held_of(source), run.len(), caller);
+                        gate.ingest(source, calls, arrived);
                     }
                 }
                 Some(Took::Message(Message::Punctuation(source, time))) => {

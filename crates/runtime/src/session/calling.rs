@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::time::Instant;
 use tidemill_durability::CallKey;
-use tidemill_model::StreamDigest;
+use tidemill_model::named_digest;
 use tidemill_plan::{StreamId, TransactionId};
 use tidemill_stages::wiring::InputId;
 
@@ -85,13 +85,15 @@ impl Session {
         let &Procedure { source, input, .. } = procedure;
         let keys = if keys.iter().any(Option::is_some) { keys } else { &[] };
         if !keys.is_empty() {
-            assert_eq!(keys.len(), calls.num_rows(), "each call has a key or none");
+            if keys.len() != calls.num_rows() {
+                return Err(SessionError::KeyCount { keys: keys.len(), calls: calls.num_rows() });
+            }
             keys.iter().flatten().try_for_each(|key| self.check_key(source, key))?;
         }
         let key_of = |(row, key): (usize, &Option<RequestKey>)| {
-            let RequestKey { key, called } = key.clone()?;
-            let arguments = StreamDigest::of(&calls.slice(row, 1)).hash;
-            Some(CallKey { event: 0, key, arguments, called })
+            let key = key.as_ref()?;
+            let arguments = named_digest(&calls.slice(row, 1));
+            Some(CallKey { event: 0, key: key.whole(), arguments, called: key.called })
         };
         let keys: Vec<Option<CallKey>> = keys.iter().enumerate().map(key_of).collect();
         self.send_as(source, calls, deadline, |first, records, now| {

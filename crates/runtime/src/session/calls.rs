@@ -68,17 +68,24 @@ impl Caller {
 /// A key of a call, which may be made again with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// The key, with who calls: another caller's equal key is another key.
+    /// Who calls: another user's equal key is another key. Empty where nobody is asked for a name.
+    pub user: String,
+    /// The key.
     pub key: String,
     /// When it is called, microseconds since 1970.
     pub called: i64,
 }
 
 impl RequestKey {
-    /// The key of a call that a user makes at this time; the user's name is empty where nobody is asked for it.
+    /// The key of a call that a user makes at this time.
     pub fn new(user: &str, key: &str, now: SystemTime) -> RequestKey {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        RequestKey { key: format!("{user}\n{key}"), called: since.as_micros() as i64 }
+        RequestKey { user: user.into(), key: key.into(), called: since.as_micros() as i64 }
+    }
+
+    /// The user's name and the key, which no other user's key equals: a name has one line.
+    pub(crate) fn whole(&self) -> String {
+        format!("{}\n{}", self.user, self.key)
     }
 }
 
@@ -156,25 +163,33 @@ struct Held {
 #[derive(Default)]
 pub struct CallsAtGate {
     /// By source: its held events in order. Events after these, if there are more, are no calls.
-    held: BTreeMap<usize, VecDeque<Held>>,
+    held: BTreeMap<usize, HeldCalls>,
+}
+
+/// The held events of a source that are known.
+#[derive(Default)]
+struct HeldCalls {
+    queue: VecDeque<Held>,
+    /// The number of events in it.
+    count: usize,
 }
 
 impl CallsAtGate {
     /// Notes the caller of events that the gate is about to hold after `held` others of the same source.
     pub fn take(&mut self, source: usize, held: usize, count: usize, caller: Caller) {
-        let queue = self.held.entry(source).or_default();
-        let known: usize = queue.iter().map(|held| held.count).sum();
-        assert!(known <= held, "calls that have left the gate were forgotten");
-        if known < held {
-            queue.push_back(Held { count: held - known, caller: None });
+        let HeldCalls { queue, count: known } = self.held.entry(source).or_default();
+        assert!(*known <= held, "calls that have left the gate were forgotten");
+        if *known < held {
+            queue.push_back(Held { count: held - *known, caller: None });
         }
         queue.push_back(Held { count, caller: Some(caller) });
+        *known = held + count;
     }
 
     /// Asks an epoch that was just cut for the outcomes of the calls in it.
     pub fn cut(&mut self, epoch: &mut Epoch) -> Vec<Answering> {
         let mut answering = Vec::new();
-        for (&source, queue) in &mut self.held {
+        for (&source, HeldCalls { queue, count: known }) in &mut self.held {
             let rows = epoch.input.sources[source].events.as_ref().map_or(0, RecordBatch::num_rows);
             let mut at = 0;
             while at < rows
@@ -188,6 +203,7 @@ impl CallsAtGate {
                     caller.first += count;
                 }
                 held.count -= count;
+                *known -= count;
                 if held.count == 0 {
                     queue.pop_front();
                 }

@@ -70,6 +70,14 @@ pub enum SessionError {
     /// The answers of a source's calls are not kept.
     #[error("calls of '{0}' have no keys: declare it with app.requests(..., remember=\"1h\")")]
     NoKeys(String),
+    /// There are not as many keys as calls.
+    #[error("{keys} keys for {calls} calls: give a key or none for each")]
+    KeyCount {
+        /// The keys.
+        keys: usize,
+        /// The calls.
+        calls: usize,
+    },
     /// A key is empty or too long.
     #[error("a key of {bytes} bytes: give one of 1 to {most}")]
     Key {

@@ -30,6 +30,12 @@ use tidemill_stages::machine::Machine;
 
 /// The number of keys that are kept at most, of all sources.
 pub const KEYS_MAX: usize = 1 << 20;
+/// The bytes that answers take in memory at most, about; beyond it no call with a new key is made.
+const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// The part of the least time for which answers are kept after which it is looked which of them are over.
+const SWEEPS: i64 = 16;
+/// The shortest time between two such looks, microseconds.
+const SWEEP_MIN: i64 = 100_000;
 
 /// The keys of a program's calls, and the answers that are kept.
 pub struct Retries {
@@ -47,6 +53,10 @@ struct State {
     cut: VecDeque<CutCalls>,
     /// The answers of epochs that are finished and not durable, in order.
     finished: VecDeque<Arc<Page>>,
+    /// The bytes of answers, as of the last look which of them are over and with what came since.
+    bytes: usize,
+    /// The clock at that look.
+    swept: Option<i64>,
 }
 
 /// What is known of a key.
@@ -82,11 +92,15 @@ impl Retries {
     /// A call comes. Whether it is to be made; otherwise its caller is answered, now or with those who wait for it.
     fn take(&self, source: usize, key: &CallKey, caller: &Caller) -> bool {
         let state = &mut *self.state.lock();
-        for page in self.pages.expire(key.called, &self.remembering) {
-            state.forget(&page);
-        }
-        let count = state.known.len();
+        self.sweep(state, key.called);
+        let Some(of) = self.of(source) else { return true };
+        let is_full = state.known.len() >= KEYS_MAX || state.bytes >= ANSWER_BYTES_MAX;
         match state.known.entry((source, key.key.as_str().into())) {
+            // Its time is over, and nobody has looked since.
+            Entry::Occupied(mut known) if is_over(known.get(), of, key.called) => {
+                known.insert(Known::UnderWay(key.arguments, Vec::new()));
+                return true;
+            }
             Entry::Occupied(mut known) => match known.get_mut() {
                 Known::UnderWay(arguments, _) if *arguments != key.arguments => {
                     caller.refuse(KeyRefused::OtherArguments);
@@ -94,7 +108,7 @@ impl Retries {
                 Known::UnderWay(_, waiting) => waiting.push(caller.clone()),
                 Known::Answered(page, at) => again(page, *at, key.arguments, caller),
             },
-            Entry::Vacant(_) if count >= KEYS_MAX => caller.refuse(KeyRefused::TooMany),
+            Entry::Vacant(_) if is_full => caller.refuse(KeyRefused::TooMany),
             Entry::Vacant(new) => {
                 new.insert(Known::UnderWay(key.arguments, Vec::new()));
                 return true;
@@ -103,10 +117,25 @@ impl Retries {
         false
     }
 
+    /// Forgets the answers whose time is over, now and then: by the clock as it is now, which may have been put back.
+    fn sweep(&self, state: &mut State, now: i64) {
+        let least = self.remembering.iter().map(|of| of.time).min().unwrap_or(i64::MAX);
+        let every = (least / SWEEPS).max(SWEEP_MIN);
+        if state.swept.is_some_and(|swept| now.abs_diff(swept) < every as u64) {
+            return;
+        }
+        state.swept = Some(now);
+        self.pages.sweep(now, &self.remembering);
+        state.bytes = self.pages.all().iter().map(|page| page.bytes()).sum();
+        state.known.retain(|(source, _), known| self.of(*source).is_some_and(|of| !is_over(known, of, now)));
+    }
+
     /// A call is under way that an earlier run took.
     fn knows(&self, source: usize, key: &CallKey) {
-        let known = Known::UnderWay(key.arguments, Vec::new());
-        self.state.lock().known.insert((source, key.key.as_str().into()), known);
+        if self.of(source).is_some() {
+            let known = Known::UnderWay(key.arguments, Vec::new());
+            self.state.lock().known.insert((source, key.key.as_str().into()), known);
+        }
     }
 
     /// Keeps the answers of an epoch that is finished. Called in the order of epochs.
@@ -119,8 +148,13 @@ impl Retries {
             let of = self.of(source).expect("its calls have keys");
             let answers =
                 answers.iter().find(|answers| answers.input == of.input).expect("the epoch was asked for them");
-            let page = Arc::new(Page::new(source, epoch, rows, answers));
+            let page = Arc::new(Page::new(of, epoch, rows, answers));
             self.pages.add(page.clone());
+            state.bytes += page.bytes();
+            // In a replay nobody calls.
+            if let Some(key) = page.keys.last() {
+                self.sweep(state, key.called);
+            }
             match self.is_early {
                 true => state.answered(&page),
                 false => state.finished.push_back(page),
@@ -151,25 +185,19 @@ impl State {
             }
         }
     }
+}
 
-    /// The time of a page is over.
-    fn forget(&mut self, page: &Arc<Page>) {
-        for key in &page.keys {
-            if let Entry::Occupied(known) = self.known.entry((page.source, key.key.as_str().into()))
-                && matches!(known.get(), Known::Answered(of, _) if Arc::ptr_eq(of, page))
-            {
-                known.remove();
-            }
-        }
-    }
+/// Whether the time of an answered call is over.
+fn is_over(known: &Known, of: &Remembering, now: i64) -> bool {
+    matches!(known, Known::Answered(page, at) if of.is_over(&page.keys[*at], now))
 }
 
 /// Answers a call as one before it with the same key.
 fn again(page: &Page, at: usize, arguments: u64, caller: &Caller) {
-    match &page.answers {
-        _ if page.keys[at].arguments != arguments => caller.refuse(KeyRefused::OtherArguments),
-        None => caller.refuse(KeyRefused::OtherVersion),
-        Some(answers) => caller.answer(page.epochs[at], answers.clone(), at..at + 1),
+    match page.keys[at].arguments == arguments {
+        false => caller.refuse(KeyRefused::OtherArguments),
+        true if !page.is_of_now(at) => caller.refuse(KeyRefused::OtherVersion),
+        true => caller.answer(page.epochs[at], page.answers.clone(), at..at + 1),
     }
 }
 
