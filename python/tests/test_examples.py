@@ -2,15 +2,11 @@
 
 import csv
 import json
-import signal
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 
@@ -354,36 +350,3 @@ def test_leaderboard(ran):
     assert all(contestants[who]["rank"] == rank for rank, who in enumerate(order))
     assert {phone: row["contestant"] for phone, row in tables["phones"].items()} == voted
     assert counts(summary)["validate"] == (len(counted), dict(Counter(refused).most_common()))
-
-
-def ask(address, order=None):
-    """What the web shop answers: its status and its content."""
-    data = None if order is None else json.dumps(order).encode()
-    try:
-        with urlopen(f"{address}/orders" if data else f"{address}/stock", data, timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except HTTPError as refused:
-        return refused.code, json.load(refused)
-
-
-def test_the_web_shop_keeps_what_it_answered(tmp_path):
-    def start():
-        shop = f"import web_shop; web_shop.main(0, {str(tmp_path / 'state')!r})"
-        process = subprocess.Popen([sys.executable, "-c", shop], cwd=EXAMPLES, stdout=subprocess.PIPE, text=True)
-        return process, process.stdout.readline().strip()
-
-    process, address = start()
-    assert ask(address, {"item": "lamp", "quantity": 2})[0] == 202
-    assert ask(address, {"item": "lamp", "quantity": 2})[0] == 202
-    assert process.stdout.readline() == "2 x lamp: sold out\n"
-    status, refused = ask(address, {"item": "lamp"})
-    assert status == 400 and "column 'quantity'" in refused["error"]
-    process.kill()
-    process.wait()
-    process, address = start()
-    chair, lamp = ask(address)[1]
-    assert (chair["left"], lamp["left"], lamp["sold"]) == (10, 1, 2)
-    assert ask(address, {"item": "chair", "quantity": 10})[0] == 202
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert out == "1 orders\n" and process.returncode == 0
