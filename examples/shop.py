@@ -104,7 +104,7 @@ orders = app.table(Order)
 lines = app.table(Line)
 app.clock("1s")  # Time passes, and reservations expire, also while nobody calls.
 # Clients feed these. Deposits, reservations and payments are called. Deliveries are pushed, as JSON lines.
-deposits = app.requests(Deposit)
+deposits = app.requests(Deposit, remember="1d")  # Made again with its key, a deposit is answered and not paid in twice.
 reservations = app.requests(Reservation)
 payments = app.requests(Payment)
 deliveries = app.requests(Delivery)

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 PAGE = Path(__file__).with_name("shop.html")
-ASKED = ("Host", "Origin", "Accept", "Content-Type", "Authorization", "Last-Event-ID")
+ASKED = ("Host", "Origin", "Accept", "Content-Type", "Authorization", "Last-Event-ID", "Idempotency-Key")
 GIVEN = ("Content-Type", "Tidemill-Epoch", "WWW-Authenticate", "Retry-After")
 BODY_BYTES_MAX = 1 << 20
 

@@ -176,7 +176,7 @@ impl Session {
                 let hint = "keep some when it starts: app.start(keep={stream: 100_000})";
                 error_of(py, "PlanError", (error.to_string(), hint))
             }
-            SessionError::NoKeys(_) | SessionError::Key { .. } => {
+            SessionError::NoKeys(_) | SessionError::Key { .. } | SessionError::KeyCount { .. } => {
                 error_of(py, "IdempotencyError", (error.to_string(),))
             }
             SessionError::Gone { stream, after, kept } => {

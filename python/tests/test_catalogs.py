@@ -225,4 +225,7 @@ COMMANDS = (
 @needs_psql
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_that_describes_is_answered(server, command):
-    psql(server, command)
+    ran = subprocess.run(
+        ["psql", "-X", "-c", command, server.postgres_url], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (ran.returncode, "ERROR" in ran.stderr) == (0, False), ran.stderr

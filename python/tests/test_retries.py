@@ -194,13 +194,22 @@ def test_answers_outlive_sessions_and_runs(tmp_path):
         assert mill.row("accounts", "ada")["balance"] == 250
 
 
-def versioned(version, **columns):
+class Account2(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+    more: int = 0
+
+
+class Account3(tm.Row):
+    id: str = tm.key()
+    balance: int = 0
+    more: int = 0
+    most: int = 0
+
+
+def versioned(version):
     app = tm.App("bank", version=version)
-    row = type("Account", (tm.Row,), {"__annotations__": {"id": str, "balance": int, **columns}, "id": tm.key()})
-    row.balance = 0
-    for name in columns:
-        setattr(row, name, 0)
-    accounts = app.table(row)
+    accounts = app.table((Account, Account2, Account3)[version - 1], "accounts")
     deposits = app.requests(Deposit, remember="1h")
 
     @app.transaction(deposits)
@@ -231,11 +240,11 @@ def test_answers_outlive_migrations(tmp_path, lives):
                 with pytest.raises(tm.Aborted):
                     mill.call(deposit, account="ada", amount=0, idempotency_key="zero")
     for version in (2, 3):
-        app, deposit = versioned(version, **{f"more{k}": int for k in range(version)})
+        app, deposit = versioned(version)
         with app.start(state=state) as mill:
             again(mill, deposit)
             said.append(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {len(said)}"))
-    app, deposit = versioned(3, more0=int, more1=int, more2=int)
+    app, deposit = versioned(3)
     with app.start(state=state) as mill:
         again(mill, deposit)
         assert mill.row("accounts", "ada")["balance"] == 10 * len(said)

@@ -131,10 +131,11 @@ fn missing_directory(output: &Output) -> Option<String> {
     (!directory.is_dir()).then(|| directory.display().to_string())
 }
 
-/// Tables, sources, transactions and sinks with their types.
+/// Tables, sources, transactions and sinks with their types: those that were declared, and not the parts that windows, joins and
+/// wakes are made of.
 fn listing(job: &Job, program: &Program) -> String {
     let mut text = format!("application {}\n", program.name);
-    for table in &program.tables {
+    for table in program.tables.iter().filter(|table| !table.is_hidden) {
         let rows = job.tables.get(&table.name).map_or("empty at first".into(), origin);
         let _ = writeln!(text, "\ntable {}: {rows}", table.name);
         columns(&mut text, table);
@@ -144,7 +145,8 @@ fn listing(job: &Job, program: &Program) -> String {
         let _ = writeln!(text, "\nsource {}: {data}", stream.name);
         fields(&mut text, stream);
     }
-    for stream in &program.streams {
+    // No declared stream has a point in its name.
+    for stream in program.streams.iter().filter(|stream| !stream.name.contains('.')) {
         let _ = match &stream.origin {
             Origin::Filter { input, .. } => {
                 writeln!(text, "\nfilter {} of {}", stream.name, program.streams[*input].name)
@@ -154,7 +156,7 @@ fn listing(job: &Job, program: &Program) -> String {
         };
         fields(&mut text, stream);
     }
-    for transaction in &program.transactions {
+    for transaction in program.transactions.iter().filter(|transaction| !transaction.is_hidden()) {
         let inputs: Vec<&str> = transaction.inputs.iter().map(|&s| program.streams[s].name.as_str()).collect();
         let _ = writeln!(text, "\ntransaction {} on {}", transaction.name, inputs.join(", "));
         let emitted = transaction.emits.iter().map(|emit| emit.stream);
@@ -195,9 +197,9 @@ fn fields(text: &mut String, stream: &Stream) {
 
 fn verdict(program: &Program, warnings: usize) -> String {
     let parts = [
-        counted(program.tables.len() as u64, "table"),
+        counted(program.tables.iter().filter(|table| !table.is_hidden).count() as u64, "table"),
         counted(source_streams(program).count() as u64, "source"),
-        counted(program.transactions.len() as u64, "transaction"),
+        counted(program.transactions.iter().filter(|t| !t.is_hidden()).count() as u64, "transaction"),
         counted(program.sinks.len() as u64, "sink"),
     ];
     let warnings = if warnings == 0 { "no warnings".into() } else { counted(warnings as u64, "warning") };

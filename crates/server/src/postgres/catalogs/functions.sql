@@ -53,7 +53,8 @@ create macro class_number(t) as coalesce(tidemill_pg.table_number(t),
     'pg_trigger': 2620, 'pg_opfamily': 2753, 'pg_db_role_setting': 2964, 'pg_extension': 3079,
     'pg_foreign_table': 3118, 'pg_policy': 3256, 'pg_partitioned_table': 3350, 'pg_statistic_ext': 3381,
     'pg_collation': 3456, 'pg_event_trigger': 3466, 'pg_enum': 3501, 'pg_range': 3541, 'pg_seclabel': 3596,
-    'pg_ts_config': 3602, 'pg_publication': 6104, 'pg_publication_rel': 6106, 'pg_publication_namespace':
+    'pg_largeobject_metadata': 2995, 'pg_ts_dict': 3600, 'pg_ts_parser': 3601, 'pg_ts_template': 3764,
+    'pg_subscription': 6100, 'pg_ts_config': 3602, 'pg_publication': 6104, 'pg_publication_rel': 6106, 'pg_publication_namespace':
     6237}[t::varchar]);
 
 -- Names as numbers, and numbers as names: what a cast to regclass and the like does.
@@ -95,6 +96,11 @@ create macro pg_opclass_is_visible(n) as true;
 create macro pg_opfamily_is_visible(n) as true;
 create macro pg_conversion_is_visible(n) as true;
 create macro pg_ts_config_is_visible(n) as true;
+create macro pg_ts_dict_is_visible(n) as true;
+create macro pg_ts_parser_is_visible(n) as true;
+create macro pg_ts_template_is_visible(n) as true;
+create macro getdatabaseencoding() as 'UTF8';
+create macro pg_char_to_encoding(t) as case when upper(t) = 'UTF8' then 6 else -1 end;
 create macro pg_statistics_obj_is_visible(n) as true;
 create macro pg_is_other_temp_schema(n) as false;
 create macro pg_my_temp_schema() as 0;

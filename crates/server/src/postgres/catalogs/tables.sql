@@ -143,7 +143,7 @@ create table pg_operator (oid uinteger default 0, oprname varchar, oprnamespace 
     oprnegate uinteger default 0, oprcode uinteger default 0, oprrest uinteger default 0, oprjoin uinteger default 0);
 create table pg_language (oid uinteger default 0, lanname varchar, lanowner uinteger default 0,
     lanispl boolean default false, lanpltrusted boolean default false, lanplcallfoid uinteger default 0,
-    laninline uinteger default 0, lanvalidator uinteger default 0, lanacl varchar);
+    laninline uinteger default 0, lanvalidator uinteger default 0, lanacl varchar, tableoid uinteger default 0);
 create table pg_depend (classid uinteger default 0, objid uinteger default 0, objsubid bigint default 0,
     refclassid uinteger default 0, refobjid uinteger default 0, refobjsubid bigint default 0, deptype varchar);
 create table pg_cast (oid uinteger default 0, castsource uinteger default 0, casttarget uinteger default 0,
@@ -177,6 +177,18 @@ create table pg_partitioned_table (partrelid uinteger default 0, partstrat varch
     partexprs varchar);
 create table pg_ts_config (oid uinteger default 0, cfgname varchar, cfgnamespace uinteger default 0,
     cfgowner uinteger default 0, cfgparser uinteger default 0);
+create table pg_ts_dict (oid uinteger default 0, dictname varchar, dictnamespace uinteger default 0,
+    dictowner uinteger default 0, dicttemplate uinteger default 0, dictinitoption varchar);
+create table pg_ts_parser (oid uinteger default 0, prsname varchar, prsnamespace uinteger default 0,
+    prsstart uinteger default 0, prstoken uinteger default 0, prsend uinteger default 0,
+    prsheadline uinteger default 0, prslextype uinteger default 0);
+create table pg_ts_template (oid uinteger default 0, tmplname varchar, tmplnamespace uinteger default 0,
+    tmplinit uinteger default 0, tmpllexize uinteger default 0);
+create table pg_largeobject_metadata (oid uinteger default 0, lomowner uinteger default 0, lomacl varchar);
+create table pg_subscription (oid uinteger default 0, subdbid uinteger default 0, subname varchar,
+    subowner uinteger default 0, subenabled boolean default false, subbinary boolean default false,
+    substream boolean default false, subtwophasestate varchar, subdisableonerr boolean default false,
+    subconninfo varchar, subslotname varchar, subsynccommit varchar, subpublications varchar[]);
 create table pg_stat_user_tables (relid uinteger default 0, schemaname varchar, relname varchar,
     seq_scan bigint default 0, seq_tup_read bigint default 0, idx_scan bigint default 0,
     idx_tup_fetch bigint default 0, n_tup_ins bigint default 0, n_tup_upd bigint default 0,
