@@ -144,8 +144,9 @@ fn listing(job: &Job, program: &Program) -> String {
         let _ = writeln!(text, "\nsource {}: {data}", stream.name);
         fields(&mut text, stream);
     }
-    for stream in &program.streams {
+    for (id, stream) in program.streams.iter_enumerated() {
         let _ = match &stream.origin {
+            Origin::Map { .. } if program.late_of(id).is_some() => writeln!(text, "\nlate events {}", stream.name),
             Origin::Filter { input, .. } => {
                 writeln!(text, "\nfilter {} of {}", stream.name, program.streams[*input].name)
             }
