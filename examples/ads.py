@@ -5,8 +5,9 @@
 The windows count views per campaign. A window that closes is an event: it charges the budget of its
 campaign, all of the window or nothing. A campaign that cannot pay for a window is stopped, before the
 next window of any campaign is charged. Views that come more than two seconds late are in no window: each
-is charged by itself, where it stands in the order, as long as its campaign can pay. The count is that of the Yahoo! streaming benchmark (Chintapalli et al., 2016),
-with the campaign in the event in place of a join.
+is charged by itself, where it stands in the order, as long as its campaign can pay. The count is that of
+the Yahoo! streaming benchmark (Chintapalli et al., 2016), with the campaign in the event in place of a
+join.
 """
 
 import datasets

@@ -191,7 +191,8 @@ def test_filters_maps_windows_and_joins(workers, epoch):
     for stands, _ in chosen:
         totals[stands // 50 * 50 + 50] += 1
     wanted = [
-        {"campaign": campaign, "end": end, "n": len(ats), "oldest": min(ats)} for (end, campaign), ats in windows.items()
+        {"campaign": campaign, "end": end, "n": len(ats), "oldest": min(ats)}
+        for (end, campaign), ats in windows.items()
     ]
     assert found[1].to_pylist() == wanted
     assert found[2].to_pylist() == [{"end": end, "n": n} for end, n in totals.items()]
@@ -234,6 +235,48 @@ def test_a_state_goes_on_with_late_events_that_wait(tmp_path):
     rows, wanted, _ = plain(sources)
     assert corrected + found.to_pylist() == wanted
     assert campaigns.to_pylist() == rows
+
+
+def test_another_program_goes_on_with_late_events_that_wait(tmp_path):
+    """Where late events are no input any more, those that wait go to the sinks of their stream; and the other way round."""
+    state = str(tmp_path / "state")
+
+    def program(corrects):
+        app = tm.App("changes")
+        campaigns = app.table(Campaign, name="campaigns")
+        clicks = [app.source(Click, name=f"clicks{i}", lateness=LATENESS) for i in range(2)]
+
+        @app.transaction(clicks[0])
+        def pay(ev, c=campaigns.row("campaign", create=True)):
+            c.spent += 1
+
+        if corrects:
+
+            @app.transaction(clicks[0].late)
+            def correct(ev, c=campaigns.row("campaign", create=True)):
+                c.late += 1
+
+        return app, clicks, campaigns, app.collect(clicks[0].late)
+
+    def click(at):
+        return {"at": at, "campaign": 1, "cost": 1, "tags": []}
+
+    app, clicks, _, late = program(True)
+    with app.start(state=state) as mill:
+        mill.send(clicks[1], [click(0)])
+        mill.send(clicks[0], [click(at) for at in (10, 2, 20, 3)])
+    assert late.to_pylist() == []
+    app, clicks, campaigns, late = program(False)
+    with app.start(state=state) as mill:
+        mill.send(clicks[0], [click(at) for at in (30, 4)])
+    assert [event["at"] for event in late.to_pylist()] == [2, 3, 4]
+    app, clicks, campaigns, late = program(True)
+    with app.start(state=state) as mill:
+        mill.send(clicks[0], [click(at) for at in (40, 5)])
+    assert late.to_pylist() == []
+    app.run({clicks[0]: [click(6)], clicks[1]: [click(50)]}, state=state, final=True)
+    assert [event["at"] for event in late.to_pylist()] == [5, 6]
+    assert campaigns.to_pylist() == [{"id": 1, "left": 60, "spent": 4, "late": 2}]
 
 
 PROGRAM = """
@@ -295,4 +338,4 @@ def test_what_cannot_be():
         pass
 
     with pytest.raises(tm.PlanError, match="the events of 'plain' bring no event time, so none is late"):
-        app.explain()
+        app.run({plain: []})

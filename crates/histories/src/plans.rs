@@ -331,8 +331,8 @@ fn inputs(plan: &Plan, takes_late: bool) -> Vec<Input> {
         if is_late && !takes_late {
             continue;
         }
-        let lists_open =
-            is_late || matches!(program.streams[stream.root].origin, Origin::Source { .. } | Origin::LateRoot(_));
+        let is_late = is_late || matches!(program.streams[stream.root].origin, Origin::LateRoot(_));
+        let lists_open = is_late || matches!(program.streams[stream.root].origin, Origin::Source { .. });
         // A late event has another time than its position.
         let (schema, event_time) = (stream.schema.clone(), stream.event_time.filter(|_| !is_late));
         inputs.push(Input { stream: reference, schema, lists_open, event_time, level });

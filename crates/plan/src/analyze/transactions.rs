@@ -66,7 +66,8 @@ pub(super) fn transaction(
 ) -> Checked<Draft> {
     let drafts = roles(def, input.schema, input.lists_open, tables)?;
     let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
-    scope.event_time = input.event_time.map(|field| PositionTime { field, shift: 0 });
+    let own_time = input.event_time.filter(|_| !input.is_late);
+    scope.event_time = own_time.map(|field| PositionTime { field, shift: 0 });
     scope.event_time = time.or(scope.event_time);
     scope.is_late = input.is_late;
     scope.locals = locals::collect(&def.body);

@@ -57,7 +57,7 @@ impl LateAmong {
 impl Queue {
     /// Which of the first `count` events are late; none if none is.
     pub(super) fn late_among(&self, count: usize) -> Option<LateAmong> {
-        if !self.takes_late || count == 0 {
+        if count == 0 || self.segments.iter().all(|segment| segment.late.is_none()) {
             return None;
         }
         let (mut is_late, mut times) = (Vec::with_capacity(count), Vec::with_capacity(count));
