@@ -331,11 +331,11 @@ def test_what_cannot_be():
         n: int
 
     app = tm.App("refused")
-    plain = app.source(Plain)
-
-    @app.transaction(plain.late)
-    def never(ev):
-        pass
-
+    plain = app.source(Plain, name="plain")
     with pytest.raises(tm.PlanError, match="the events of 'plain' bring no event time, so none is late"):
-        app.run({plain: []})
+        plain.late.first("n", within=5)
+    with pytest.raises(tm.CompileError, match="the events of 'plain' bring no event time, so none is late"):
+
+        @app.transaction(plain.late)
+        def never(ev):
+            pass
