@@ -2,8 +2,8 @@
 //! they stand, and pass like them. An epoch gets them as a stream of their own, with the time of their position as one more
 //! field ([`tidemill_plan::Origin::LateRoot`]).
 
-use crate::gate::Gate;
 use crate::gate::queue::{Arrived, LateRows, Queue, Segment, rows};
+use crate::gate::{Aside, Gate};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, SchemaRef};
@@ -72,35 +72,35 @@ impl Queue {
         is_late.contains(&true).then_some(LateAmong { is_late, times })
     }
 
-    /// The held events, by segments; and the late ones among them as a checkpoint has them: with where they stand, and
-    /// how many of the others are before each.
-    pub(super) fn held_apart(&self) -> (Vec<RecordBatch>, Vec<(RecordBatch, Vec<i64>)>, Vec<u64>) {
-        let (mut held, mut late, mut after, mut before) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    /// What a checkpoint has: the held events, by segments; and the late and bad records, among them late events that are
+    /// inputs, each with how many of the held ones are before it.
+    pub(super) fn held_apart(&self) -> (Vec<RecordBatch>, Aside) {
+        let (mut held, mut aside, mut before) = (Vec::new(), self.aside.clone(), 0);
         for segment in &self.segments {
             let Some(is_late) = &segment.late else {
                 held.push(segment.batch.clone());
                 before += segment.times.len() as u64;
                 continue;
             };
-            let of = |wanted: bool| -> Vec<u32> {
-                (0..).zip(is_late).filter(|(_, l)| *l == wanted).map(|(r, _)| r).collect()
-            };
-            let (own, others) = (of(true), of(false));
-            for is_late in is_late {
+            let (mut own, mut others) = (Vec::new(), Vec::new());
+            for (row, is_late) in (0..).zip(is_late) {
                 if is_late {
-                    after.push(before);
+                    own.push(row);
+                    aside.after.push(before);
+                } else {
+                    others.push(row);
+                    before += 1;
                 }
-                before += u64::from(!is_late);
             }
             if !others.is_empty() {
                 held.push(rows(&segment.batch, &others));
             }
             if !own.is_empty() {
                 let stand = own.iter().map(|&row| segment.times[row as usize]).collect();
-                late.push((rows(&segment.batch, &own), stand));
+                aside.late.push((rows(&segment.batch, &own), stand));
             }
         }
-        (held, late, after)
+        (held, aside)
     }
 
     /// Puts late events between the held ones. `after`: how many of these are before each; none where that is not known,

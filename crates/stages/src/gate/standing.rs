@@ -36,8 +36,7 @@ impl Gate {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         let anchor = self.anchor();
         let of = |q: &Queue| {
-            let (held, late, after) = q.held_apart();
-            let aside = if q.takes_late { Aside { late, after, ..q.aside.clone() } } else { q.aside.clone() };
+            let (held, aside) = q.held_apart();
             Standing {
                 begin: q.begin,
                 greatest: q.greatest,

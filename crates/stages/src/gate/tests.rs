@@ -193,9 +193,9 @@ impl Case {
                 for _ in 0..count {
                     let event = taken[source as usize][next[source as usize]];
                     let (split, event) = ((event / ORDINALS) as usize, event % ORDINALS);
-                    assert_eq!(self.of[split], of_source);
-                    let of_source = if source as usize >= sources { self.of[split] } else { source as usize };
-                    let is_below = source == of_source as u32 && self.times[split][event as usize] < *complete;
+                    let is_late = source as usize >= sources;
+                    assert!(is_late || self.of[split] == source as usize, "an event is of its source");
+                    let is_below = !is_late && self.times[split][event as usize] < *complete;
                     assert!(self.lateness.is_none() || !is_below, "nothing below a punctuation comes after it");
                     seen.punctual.push((split, event));
                     next[source as usize] += 1;
