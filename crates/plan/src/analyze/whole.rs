@@ -45,7 +45,7 @@ fn check_times(plan: &Plan, errors: &mut Vec<PlanError>) {
     let has_timed = clocks.iter().any(|clock| clock.brings == Brings::Events && clock.kind.is_some());
     for clock in clocks.iter().filter(|clock| clock.brings == Brings::Anchored && !has_timed) {
         let fault = Fault::new("its events get the time of their position, but no source brings times")
-            .hint("declare a source with an event time, or leave the time of these events out");
+            .hint("declare a source with an event time before it, as app.clock(\"1s\") is, or leave their time out");
         errors.push(fault.of("stream", clock.name));
     }
     let mut first: Option<&Clock<'_>> = None;
