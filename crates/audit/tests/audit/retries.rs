@@ -240,3 +240,41 @@ fn planted_bugs_of_retries_are_found() {
         println!("{bug:?}: seed {seed}: {wrong}");
     }
 }
+
+/// A key is kept for its time and no longer, by the clock as it is: one that was ahead for a while takes nothing from keys that
+/// come after it is put back, also after restarts.
+#[test]
+fn keys_are_kept_for_their_time_by_a_clock_that_may_be_put_back() {
+    const TIME: i64 = 1_000_000;
+    let plan = plan(Some(TIME));
+    let program = analyze(&plan).expect("a right plan");
+    let machine = SimStorage::new(1);
+    tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
+    let in_session = |calls: &[(i64, &str, i64)]| -> Vec<Said> {
+        let session = start_planted(&machine, &plan, &program, 1, Planted::default()).expect("it starts");
+        let procedure = session.procedure(NAMES[0]).expect("it can be called");
+        let stream = program.transactions.raw[0].inputs[0];
+        let call = |&(id, key, called): &(i64, &str, i64)| {
+            let batch = batch_of(&program.streams[stream].schema, &[[id, 1, 1].map(Value::Int).to_vec()]);
+            let key = RequestKey { user: String::new(), key: key.into(), called };
+            let mut calling = session.call_with(&procedure, &batch, &[Some(key)], None).expect("it goes on");
+            let answered = calling.next(None).expect("it goes on").expect("a call has an answer");
+            said(&program, 0, &answered.replies().next().expect("an answer"), id)
+        };
+        let said = calls.iter().map(call).collect();
+        session.close(&mut || {}).expect("it is closed once").expect("it ends well");
+        said
+    };
+    let first = in_session(&[(1, "a", 0), (1, "a", TIME - 1), (2, "b", TIME)]);
+    assert_eq!(first[0], first[1], "it is made again within its time");
+    let again = in_session(&[(2, "b", 2 * TIME - 1), (3, "a", TIME + 1)]);
+    assert_eq!(again[0], first[2], "its time is not over after a restart");
+    assert_ne!(again[1], first[0], "the time of the first call with the key is over");
+    // The clock is ahead, and then put back.
+    let ahead = in_session(&[(4, "c", 100 * TIME), (5, "d", 2 * TIME), (5, "d", 2 * TIME + 1)]);
+    assert_eq!(ahead[1], ahead[2]);
+    for restart in 0..20 {
+        let kept = in_session(&[(5, "d", 2 * TIME + 2 + restart), (4, "c", 2 * TIME + 2 + restart)]);
+        assert_eq!(kept, [ahead[1], ahead[0]], "restart {restart}");
+    }
+}

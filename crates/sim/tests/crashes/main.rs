@@ -54,7 +54,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// With this number of crashes, every policy runs with several workers.
-const ALL_POLICIES: u64 = 1_000;
+const ALL_POLICIES: u64 = 10_000;
 
 #[derive(Default)]
 struct Totals {
