@@ -252,15 +252,16 @@ fn a_state_of_a_format_before_is_read() {
     let now = manifest_text(&storage);
     assert!(!now.contains("nodes"), "without ranges it says what version 5 says: {now}");
     drop(directory);
-    for (format, is_read) in [(4, false), (5, true), (6, true), (8, false)] {
+    for (format, is_read) in [(4, false), (5, true), (6, true), (7, true), (FORMAT, true), (FORMAT + 1, false)] {
         set_format(&storage, &now, format);
         let read = StateDirectory::open_as_it_is(Arc::new(storage.clone()), Path::new("state"), "a test");
         match read {
             Ok(directory) => assert_eq!(directory.checkpoint(), Some(&checkpoint).filter(|_| is_read)),
             Err(error) => {
                 assert!(!is_read, "{error}");
-                let expected =
-                    format!("state has version {format} of the format; this version of tidemill reads versions 5 to 7");
+                let expected = format!(
+                    "state has version {format} of the format; this version of tidemill reads versions 5 to {FORMAT}"
+                );
                 assert_eq!(error.to_string(), expected);
             }
         }
@@ -296,7 +297,7 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
         directory.begin(Checkpoint { tables: vec![TableState::default()], ..Checkpoint::default() }).expect("room");
         drop(directory);
         let now = manifest_text(&storage);
-        for (format, is_read) in [(6, is_read), (7, true)] {
+        for (format, is_read) in [(6, is_read), (7, true), (FORMAT, true)] {
             set_format(&storage, &now, format);
             let read = StateDirectory::open_as_it_is(Arc::new(storage.clone()), Path::new("state"), "a test");
             let refused = read.err().map(|error| error.to_string());
@@ -308,6 +309,9 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
     }
 }
 
+/// The version of the format that is written.
+const FORMAT: u32 = 8;
+
 /// The manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {
     let bytes = storage.files().into_iter().find(|(path, _)| path.ends_with("manifest")).expect("a manifest").1;
@@ -316,8 +320,9 @@ fn manifest_text(storage: &SimStorage) -> String {
 
 /// Writes a manifest of this version as one of another.
 fn set_format(storage: &SimStorage, now: &str, format: u32) {
-    assert!(now.contains("\"format\":7"), "{now}");
-    let other = now.replace("\"format\":7", &format!("\"format\":{format}"));
+    let this = format!("\"format\":{FORMAT}");
+    assert!(now.contains(&this), "{now}");
+    let other = now.replace(&this, &format!("\"format\":{format}"));
     let whole = format!("tidemill state {:016x}\n{other}", xxhash_rust::xxh3::xxh3_64(other.as_bytes()));
     replace(storage, Path::new("state/manifest"), whole.as_bytes()).expect("room");
 }
