@@ -170,6 +170,45 @@ def test_arrow(bank, form):
     check_bank(bank, bank.app.run({"transfers": FORMS[form]()}))
 
 
+class Count(tm.Row):
+    id: int = tm.key()
+    n: int = 0
+
+
+class Tick(tm.Event):
+    at: int = tm.event_time()
+    id: int
+
+
+class Tock(tm.Event):
+    at: int = tm.event_time()
+    id: int
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_two_transactions_are_on_the_same_two_streams(filtered):
+    app = tm.App("counts")
+    counts = app.table(Count)
+    ticks, tocks = app.source(Tick), app.source(Tock)
+    streams = (ticks.filter(lambda e: e.id < 2), ticks.filter(lambda e: e.id >= 2)) if filtered else (ticks, tocks)
+
+    @app.transaction(*streams)
+    def triple(ev, c=counts.row("id", create=True)):
+        c.n = c.n * 3 + 1
+
+    @app.transaction(*streams)
+    def add(ev, c=counts.row("id", create=True)):
+        c.n += ev.at
+
+    given = [{"at": at, "id": at % 4} for at in range(40)]
+    expected = dict.fromkeys(range(4), 0)
+    for event in given:
+        expected[event["id"]] = expected[event["id"]] * 3 + 1 + event["at"]
+    data = {ticks: given, tocks: []} if filtered else {ticks: given[::2], tocks: given[1::2]}
+    app.run(data)
+    assert {row["id"]: row["n"] for row in counts.to_arrow().to_pylist()} == expected
+
+
 def test_arrow_of_one_array(bank):
     class OnlyArray:
         def __arrow_c_array__(self, requested_schema=None):

@@ -246,7 +246,8 @@ impl Code {
                 for deliveries in joints(&pending.plan, is_source && !cascades) {
                     let delivered = &pending.plan.deliveries[deliveries.clone()];
                     let parts = delivered.iter().map(|(d, ..)| (d.transaction, &transactions[d.transaction][d.input]));
-                    let id = compile_joint(&mut unit, program, &parts.collect::<Vec<_>>())?;
+                    let of = format!("{}, from {}", program.streams[stream].name, deliveries.start);
+                    let id = compile_joint(&mut unit, program, &of, &parts.collect::<Vec<_>>())?;
                     pending.joints.push((deliveries, id));
                 }
             }
@@ -435,10 +436,12 @@ fn joints(plan: &PipelinePlan, joined: bool) -> Vec<Range<usize>> {
     together.map(|run| run[0].0..run[0].0 + run.len()).collect()
 }
 
-/// The function of a joint: of a single transaction its own.
+/// The function of a joint: of a single transaction its own. `of` tells its events from those of others that the same
+/// transactions take together.
 fn compile_joint(
     unit: &mut Unit,
     program: &Program,
+    of: &str,
     parts: &[(TransactionId, &Pending)],
 ) -> Result<FuncId, CompileError> {
     if let [(_, single)] = parts {
@@ -462,6 +465,6 @@ fn compile_joint(
         });
     }
     let names: Vec<&str> = parts.iter().map(|&(id, _)| program.transactions[id].name.as_str()).collect();
-    let name = format!("{} on the same events", names.join(", "));
+    let name = format!("{} on the same events of {of}", names.join(", "));
     unit.function(&name, 4, |builder, constants, config| transaction::build(&specs, builder, constants, config))
 }
