@@ -61,7 +61,11 @@ pub fn key_error(status: StatusCode, text: &str) -> Answer {
 
 /// 503: it may be asked again soon.
 pub fn later(text: &str) -> Answer {
-    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, text);
+    retried(error(StatusCode::SERVICE_UNAVAILABLE, text))
+}
+
+/// The response with the word that nothing was done, and that it may be asked again.
+pub fn retried(mut response: Answer) -> Answer {
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }

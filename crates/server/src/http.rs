@@ -228,7 +228,9 @@ async fn call(shared: &Shared, name: &str, user: &str, request: Request<Incoming
             Ok(Reply { kind: ReplyKind::Committed, body }) => answer::whole(StatusCode::OK, answer::JSON, body),
             Ok(Reply { kind: ReplyKind::Aborted, body }) => answer::whole(StatusCode::CONFLICT, answer::JSON, body),
             Ok(Reply { kind: ReplyKind::Refused(why), .. }) => match why {
-                KeyRefused::TooMany => answer::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
+                KeyRefused::TooMany => {
+                    answer::retried(answer::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()))
+                }
                 KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
                     answer::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
                 }
