@@ -9,7 +9,7 @@
 //! When a checkpoint of an epoch is written, [`Pages`] has the answers of all epochs up to it that no block has: the
 //! committer adds them in the order of epochs, before it reports that the epoch's snapshot has begun.
 
-use crate::encoding::{BatchCodec, Malformed, Reader, bytes, number, read_batch};
+use crate::encoding::{BatchCodec, Malformed, Reader, bytes, number, read_batch, read_key, write_key};
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
@@ -163,11 +163,12 @@ impl Pages {
         self.0.lock().pages.iter().cloned().collect()
     }
 
-    /// The clock shows this now: pages all of whose calls are over go.
-    pub fn sweep(&self, now: i64, remembering: &[Remembering]) {
+    /// The clock shows this now: pages all of whose calls are over go. The bytes of answers that are left.
+    pub fn sweep(&self, now: i64, remembering: &[Remembering]) -> usize {
         let mut kept = self.0.lock();
         kept.now = Some(now);
         kept.pages.retain(|page| expires(page, remembering).is_some_and(|expires| expires > now));
+        kept.pages.iter().map(|page| page.bytes()).sum()
     }
 }
 
@@ -278,11 +279,7 @@ impl Group<'_> {
         number(into, self.parts.iter().map(|part| part.rows.len() as u64).sum());
         for Part { page, rows, answers } in &self.parts {
             for (&at, outcome) in rows.iter().zip(&answers.outcomes) {
-                let CallKey { key, arguments, called, .. } = &page.keys[at];
-                number(into, page.epochs[at]);
-                bytes(into, key.as_bytes());
-                into.extend_from_slice(&arguments.to_le_bytes());
-                into.extend_from_slice(&called.to_le_bytes());
+                write_key(page.epochs[at], &page.keys[at], into);
                 into.push(match outcome {
                     Outcome::Silent | Outcome::Refused(_) => 0,
                     Outcome::Committed(_) => 1,
@@ -313,10 +310,9 @@ fn read_pages(reader: &mut Reader<'_>, remembering: &[Remembering], kept: &mut K
         let (mut keys, mut epochs, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         let (mut commits, mut aborts) = (0, 0);
         for _ in 0..reader.number()? {
-            epochs.push(reader.number()?);
-            let key = reader.text()?;
-            let (arguments, called) = (reader.word()?, reader.word()? as i64);
-            keys.push(CallKey { event: 0, key, arguments, called });
+            let key = read_key(reader)?;
+            epochs.push(key.event);
+            keys.push(key);
             let next = |count: &mut u32| {
                 *count += 1;
                 *count - 1

@@ -292,9 +292,8 @@ impl Checkpointer {
                 return Err(error);
             }
         }
-        let Writing { epoch, sources, outputs, before, writer } = writing;
+        let Writing { epoch, mut sources, outputs, before, writer } = writing;
         let written = writer.end(&self.machine);
-        let mut sources = sources;
         if self.directory.lock().planted().is(Bug::CheckpointForgetsKeys) {
             sources.iter_mut().for_each(|at| at.keys.clear());
         }

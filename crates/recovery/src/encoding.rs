@@ -8,6 +8,7 @@ use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWri
 use arrow_ipc::{CompressionType, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::collections::HashMap;
+use tidemill_durability::CallKey;
 
 /// Encodes batches.
 pub struct BatchCodec {
@@ -59,6 +60,20 @@ pub fn number(into: &mut Vec<u8>, mut value: u64) {
 pub fn bytes(into: &mut Vec<u8>, value: &[u8]) {
     number(into, value.len() as u64);
     into.extend_from_slice(value);
+}
+
+/// Appends the key of a call, with the number of its event or of its epoch before it.
+pub fn write_key(of: u64, CallKey { key, arguments, called, .. }: &CallKey, into: &mut Vec<u8>) {
+    number(into, of);
+    bytes(into, key.as_bytes());
+    into.extend_from_slice(&arguments.to_le_bytes());
+    into.extend_from_slice(&called.to_le_bytes());
+}
+
+/// Reads the key of a call, with the number before it, which it has as that of its event.
+pub fn read_key(reader: &mut Reader<'_>) -> Result<CallKey, Malformed> {
+    let (event, key) = (reader.number()?, reader.text()?);
+    Ok(CallKey { event, key, arguments: reader.word()?, called: reader.word()? as i64 })
 }
 
 /// The bytes that remain to be read.

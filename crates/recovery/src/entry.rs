@@ -20,7 +20,7 @@
 //! without a schema (the program has it), with dictionaries and compressed buffers.
 
 use crate::digest::{EpochDigests, read_digests, write_digests};
-use crate::encoding::{Malformed, Reader, bytes, number};
+use crate::encoding::{Malformed, Reader, bytes, number, read_key, write_key};
 use crate::intake::Taken;
 use crate::packed::{PackedCodec, read_packed};
 use arrow_array::RecordBatch;
@@ -192,12 +192,7 @@ impl EpochEntry {
             }
             if has_keys {
                 number(into, source.keys.len() as u64);
-                for CallKey { event, key, arguments, called } in &source.keys {
-                    number(into, *event);
-                    bytes(into, key.as_bytes());
-                    into.extend_from_slice(&arguments.to_le_bytes());
-                    into.extend_from_slice(&called.to_le_bytes());
-                }
+                source.keys.iter().for_each(|key| write_key(key.event, key, into));
             }
         }
         number(into, self.sent.len() as u64);
@@ -308,8 +303,7 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
     }
     let mut keys = Vec::new();
     for _ in 0..if flags & 64 != 0 { reader.number()? } else { 0 } {
-        let (event, key) = (reader.number()?, reader.text()?);
-        keys.push(CallKey { event, key, arguments: reader.word()?, called: reader.word()? as i64 });
+        keys.push(read_key(reader)?);
     }
     let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
     Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations, keys })

@@ -39,7 +39,6 @@ pub use session::error::SessionError;
 pub use session::follow::{Followed, Follower, Released, Slow};
 pub use session::link::SentSource;
 pub use session::place::{NoPlace, Place};
-pub use session::retries::KEYS_MAX;
 pub use session::{
     Asked, AskedSavepoint, Calling, Flushed, Following, LateTable, ReadsAt, SavepointMade, Session, TablesAt,
 };

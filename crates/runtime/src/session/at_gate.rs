@@ -90,43 +90,12 @@ impl AtGate {
                     }
                     gate.ingest(source, records, arrived);
                 }
-                Some(Took::Message(Message::Calls(source, records, arrived, caller, of))) if of.is_empty() => {
-                    if let Some(feed) = &mut feed {
-                        feed.take(source, &records, None);
-                    }
-                    self.calls.take(source, gate.held_of(source), records.events.num_rows(), caller);
-                    gate.ingest(source, records, arrived);
-                }
                 Some(Took::Message(Message::Calls(source, records, arrived, caller, of))) => {
-                    let wanted = |(row, key): (usize, &Option<CallKey>)| {
-                        let caller = Caller { first: caller.first + row, ..caller.clone() };
-                        key.as_ref().is_none_or(|key| keys.take(source, key, &caller))
-                    };
-                    let wanted: Vec<bool> = of.iter().enumerate().map(wanted).collect();
-                    let mut row = 0;
-                    for run in wanted.chunk_by(|a, b| a == b) {
-                        let rows = row..row + run.len();
-                        row = rows.end;
-                        if !run[0] {
-                            continue;
-                        }
-                        let first = gate.has_of(source);
-                        for (event, key) in (first..).zip(&of[rows.clone()]) {
-                            let Some(key) = key else { continue };
-                            let key = CallKey { event, ..key.clone() };
-                            if let Some(feed) = &mut feed {
-                                feed.take_key(source, key.clone());
-                            }
-                            keys.hold(source, key);
-                        }
-                        let calls =
-                            SourceBatch { events: records.events.slice(rows.start, run.len()), bad: Vec::new() };
-                        if let Some(feed) = &mut feed {
-                            feed.take(source, &calls, None);
-                        }
-                        let caller = Caller { first: caller.first + rows.start, ..caller.clone() };
-                        self.calls.take(source, gate.held_of(source), run.len(), caller);
-                        gate.ingest(source, calls, arrived);
+                    let mut to = CallsTo { source, arrived, gate, feed: feed.as_deref_mut(), calls: &mut self.calls };
+                    if of.is_empty() {
+                        to.take(records, caller);
+                    } else {
+                        to.take_new(&records, &caller, &of, keys);
                     }
                 }
                 Some(Took::Message(Message::Punctuation(source, time))) => {
@@ -201,5 +170,55 @@ impl AtGate {
         self.calls = CallsAtGate::default();
         self.later.clear();
         messages.into_iter().filter_map(untaken).collect()
+    }
+}
+
+/// Where the calls of a message go.
+struct CallsTo<'a> {
+    source: usize,
+    arrived: u64,
+    gate: &'a mut Gate,
+    feed: Option<&'a mut LogFeed>,
+    calls: &'a mut CallsAtGate,
+}
+
+impl CallsTo<'_> {
+    /// Takes calls that are to be made.
+    fn take(&mut self, calls: SourceBatch, caller: Caller) {
+        if let Some(feed) = &mut self.feed {
+            feed.take(self.source, &calls, None);
+        }
+        self.calls.take(self.source, self.gate.held_of(self.source), calls.events.num_rows(), caller);
+        self.gate.ingest(self.source, calls, self.arrived);
+    }
+
+    /// Takes those of the calls whose keys are new, and those without a key.
+    fn take_new(&mut self, calls: &SourceBatch, caller: &Caller, of: &[Option<CallKey>], keys: &mut KeysAtGate) {
+        let caller_of = |row: usize| Caller { first: caller.first + row, ..caller.clone() };
+        let is_new = |(row, key): (usize, &Option<CallKey>)| {
+            key.as_ref().is_none_or(|key| keys.take(self.source, key, &caller_of(row)))
+        };
+        let is_new: Vec<bool> = of.iter().enumerate().map(is_new).collect();
+        let mut first = 0;
+        for run in is_new.chunk_by(|a, b| a == b) {
+            if run[0] {
+                self.take_keys(&of[first..first + run.len()], keys);
+                let new = SourceBatch { events: calls.events.slice(first, run.len()), bad: Vec::new() };
+                self.take(new, caller_of(first));
+            }
+            first += run.len();
+        }
+    }
+
+    /// Takes the keys of the calls that are taken next.
+    fn take_keys(&mut self, of: &[Option<CallKey>], keys: &mut KeysAtGate) {
+        for (event, key) in (self.gate.has_of(self.source)..).zip(of) {
+            let Some(key) = key else { continue };
+            let key = CallKey { event, ..key.clone() };
+            if let Some(feed) = &mut self.feed {
+                feed.take_key(self.source, key.clone());
+            }
+            keys.hold(self.source, key);
+        }
     }
 }

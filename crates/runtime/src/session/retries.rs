@@ -29,7 +29,7 @@ use tidemill_stages::gate::Gate;
 use tidemill_stages::machine::Machine;
 
 /// The number of keys that are kept at most, of all sources.
-pub const KEYS_MAX: usize = 1 << 20;
+const KEYS_MAX: usize = 1 << 20;
 /// The bytes that answers take in memory at most, about; beyond it no call with a new key is made.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 /// The part of the least time for which answers are kept after which it is looked which of them are over.
@@ -125,8 +125,7 @@ impl Retries {
             return;
         }
         state.swept = Some(now);
-        self.pages.sweep(now, &self.remembering);
-        state.bytes = self.pages.all().iter().map(|page| page.bytes()).sum();
+        state.bytes = self.pages.sweep(now, &self.remembering);
         state.known.retain(|(source, _), known| self.of(*source).is_some_and(|of| !is_over(known, of, now)));
     }
 
