@@ -1,10 +1,8 @@
 """Calls with a key, which may be made again: within a program, over HTTP and PostgreSQL, after restarts and kills."""
 
 import asyncio
-import contextlib
 import http.client
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -14,38 +12,14 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 import pytest
+from test_server import BANK, command
 
 import tidemill as tm
 
 pa = pytest.importorskip("pyarrow")
 
-BANK = """
-import tidemill as tm
-
-app = tm.App("bank")
-
-
-class Account(tm.Row):
-    id: str = tm.key()
-    balance: int = 0
-
-
-class Deposit(tm.Event):
-    account: str
-    amount: int
-
-
-accounts = app.table(Account)
-deposits = app.requests(Deposit, remember="1h")
-
-
-@app.transaction(deposits)
-def deposit(ev, a=accounts.row("account", create=True)):
-    tm.require(ev.amount > 0, "amount must be positive")
-    a.balance += ev.amount
-    if ev.amount > 1:
-        return {"account": a.id, "balance": a.balance}
-"""
+REMEMBERING = BANK.replace("app.requests(Deposit)", 'app.requests(Deposit, remember="1h")')
+"""The bank of ``test_server``, whose deposits may be made again."""
 
 
 class Account(tm.Row):
@@ -63,25 +37,18 @@ class Renamed(tm.Event):
     idempotency_key: str
 
 
-def bank(remember="1h", returns="balance"):
-    app = tm.App("bank")
-    accounts = app.table(Account)
-    deposits = app.requests(Deposit, remember=remember)
+def bank(remember="1h", row=Account, event=Deposit, version=1):
+    """A bank: a deposit of 1 has no reply, one of 0 aborts."""
+    app = tm.App("bank", version=version)
+    accounts = app.table(row, "accounts")
+    deposits = app.requests(event, "deposits", remember=remember)
 
-    if returns == "balance":
-
-        @app.transaction(deposits)
-        def deposit(ev, a=accounts.row("account", create=True)):
-            tm.require(ev.amount > 0, "amount must be positive")
-            a.balance += ev.amount
-            if ev.amount > 1:
-                return {"account": a.id, "balance": a.balance}
-    else:
-
-        @app.transaction(deposits)
-        def deposit(ev, a=accounts.row("account", create=True)):
-            a.balance += ev.amount
-            return {"account": a.id, "half": a.balance / 2}
+    @app.transaction(deposits)
+    def deposit(ev, a=accounts.row("account", create=True)):
+        tm.require(ev.amount > 0, "amount must be positive")
+        a.balance += ev.amount
+        if ev.amount > 1:
+            return {"account": a.id, "balance": a.balance}
 
     return app, deposit
 
@@ -207,20 +174,6 @@ class Account3(tm.Row):
     most: int = 0
 
 
-def versioned(version):
-    app = tm.App("bank", version=version)
-    accounts = app.table((Account, Account2, Account3)[version - 1], "accounts")
-    deposits = app.requests(Deposit, remember="1h")
-
-    @app.transaction(deposits)
-    def deposit(ev, a=accounts.row("account", create=True)):
-        tm.require(ev.amount > 0, "amount must be positive")
-        a.balance += ev.amount
-        return {"account": a.id, "balance": a.balance}
-
-    return app, deposit
-
-
 @pytest.mark.parametrize("lives", [3, 16, 40])
 def test_answers_outlive_migrations(tmp_path, lives):
     state = tmp_path / "state"
@@ -233,18 +186,18 @@ def test_answers_outlive_migrations(tmp_path, lives):
             mill.call(deposit, account="ada", amount=0, idempotency_key="zero")
 
     for life in range(lives):
-        app, deposit = versioned(1)
+        app, deposit = bank()
         with app.start(state=state) as mill:
             said.append(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {life}"))
             if life == 0:
                 with pytest.raises(tm.Aborted):
                     mill.call(deposit, account="ada", amount=0, idempotency_key="zero")
-    for version in (2, 3):
-        app, deposit = versioned(version)
+    for version, row in ((2, Account2), (3, Account3)):
+        app, deposit = bank(row=row, version=version)
         with app.start(state=state) as mill:
             again(mill, deposit)
             said.append(mill.call(deposit, account="ada", amount=10, idempotency_key=f"key {len(said)}"))
-    app, deposit = versioned(3)
+    app, deposit = bank(row=Account3, version=3)
     with app.start(state=state) as mill:
         again(mill, deposit)
         assert mill.row("accounts", "ada")["balance"] == 10 * len(said)
@@ -261,17 +214,7 @@ def test_a_field_that_is_added_changes_no_key(tmp_path):
     app, deposit = bank()
     with app.start(state=state) as mill:
         first = mill.call(deposit, account="ada", amount=10, idempotency_key="a")
-    app = tm.App("bank", version=2)
-    accounts = app.table(Account)
-    deposits = app.requests(Noted, "deposits", remember="1h")
-
-    @app.transaction(deposits)
-    def deposit(ev, a=accounts.row("account", create=True)):
-        tm.require(ev.amount > 0, "amount must be positive")
-        a.balance += ev.amount
-        if ev.amount > 1:
-            return {"account": a.id, "balance": a.balance}
-
+    app, deposit = bank(event=Noted, version=2)
     with app.start(state=state) as mill:
         assert mill.call(deposit, account="ada", amount=10, note=None, idempotency_key="a") == first
         with pytest.raises(tm.IdempotencyError, match="had other arguments"):
@@ -283,7 +226,15 @@ def test_answers_in_another_form_are_refused(tmp_path):
     app, deposit = bank()
     with app.start(state=state) as mill:
         mill.call(deposit, account="ada", amount=10, idempotency_key="a")
-    app, deposit = bank(returns="half")
+    app = tm.App("bank")
+    accounts = app.table(Account)
+    deposits = app.requests(Deposit, remember="1h")
+
+    @app.transaction(deposits)
+    def deposit(ev, a=accounts.row("account", create=True)):
+        a.balance += ev.amount
+        return {"half": a.balance / 2}
+
     with app.start(state=state) as mill:
         with pytest.raises(tm.IdempotencyError, match="another version of the program"):
             mill.call(deposit, account="ada", amount=10, idempotency_key="a")
@@ -419,34 +370,6 @@ def test_users_have_keys_of_their_own(tmp_path):
                 assert reply["balance"] == (10, 20, 10)[k]
 
 
-@contextlib.contextmanager
-def command(folder):
-    (folder / "bank.py").write_text(BANK, encoding="utf-8")
-    arguments = [
-        sys.executable,
-        "-m",
-        "tidemill",
-        "serve",
-        "bank.py",
-        "--port",
-        "0",
-        "--no-postgres",
-        "--state",
-        "state",
-    ]
-    process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        said = ""
-        while not (url := re.search(r"http://\S+", said)):
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        yield process, url[0].rstrip("/,;")
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_nothing_runs_twice_when_clients_retry_after_kills(tmp_path):
     """Clients make each call until it is answered; the server is killed under them, again and again."""
     count, lives = 8, 4
@@ -470,7 +393,7 @@ def test_nothing_runs_twice_when_clients_retry_after_kills(tmp_path):
     until = time.monotonic() + 6
     threads = [threading.Thread(target=client, args=(until,)) for _ in range(count)]
     for life in range(lives):
-        with command(tmp_path) as (process, url):
+        with command(tmp_path, "--no-postgres", "--state", "state", program=REMEMBERING) as (process, url):
             place["url"] = url
             if life == 0:
                 [thread.start() for thread in threads]

@@ -386,8 +386,8 @@ def test_slow_and_vanished_clients_harm_nobody(app):
 
 
 @contextmanager
-def command(folder, *options):
-    (folder / "bank.py").write_text(BANK, encoding="utf-8")
+def command(folder, *options, program=BANK):
+    (folder / "bank.py").write_text(program, encoding="utf-8")
     arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", "0", "--workers", "1", *options]
     process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
