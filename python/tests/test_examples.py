@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -234,10 +234,13 @@ def test_ads(ran):
     tables, summary = ran("ads")
     punctual, late, latest = [], [], datetime.min + timedelta(1)
     for at, row in in_csv("ads.csv"):
-        (late if at < latest - timedelta(seconds=2) else punctual).append((at, row))
+        if at < latest - timedelta(seconds=2):
+            late.append((latest, at, row))
+        else:
+            punctual.append((at, row))
         latest = max(latest, at)
     punctual.sort(key=lambda event: event[0])
-    assert summary.events == len(punctual) and summary.late == len(late) == 100
+    assert summary.events == len(punctual) + len(late) and summary.late == len(late) == 100
 
     # In the order of the ends; the campaigns of a window in the order of their first views.
     views = defaultdict(int)
@@ -248,8 +251,19 @@ def test_ads(ran):
     with (EXAMPLES / "data" / "campaigns.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["id"]: (int(row["price"]), int(row["left"])) for row in csv.DictReader(file)}
     left = {campaign: budget for campaign, (_, budget) in rows.items()}
-    charged, unpaid, stopped = [], [], {}
+    charged, unpaid, stopped, corrected = [], [], {}, []
+    late_views = deque((stands, at, row["campaign"]) for stands, at, row in late if row["kind"] == "view")
+
+    def correct(until):
+        """Charges the late views that stand before a time."""
+        while late_views and late_views[0][0] < until:
+            _, at, campaign = late_views.popleft()
+            if campaign not in stopped and left[campaign] >= rows[campaign][0]:
+                left[campaign] -= rows[campaign][0]
+                corrected.append((text(at), campaign, left[campaign]))
+
     for (end, campaign), count in views.items():
+        correct(end)
         cost = count * rows[campaign][0]
         if campaign in stopped or left[campaign] < cost:
             unpaid.append((text(end), campaign, "stopped" if campaign in stopped else "budget spent"))
@@ -257,6 +271,8 @@ def test_ads(ran):
         else:
             left[campaign] -= cost
             charged.append((text(end), campaign, count, left[campaign]))
+    correct(datetime.max)
+    assert 10 < len(corrected) < 100
     assert 10 < len(stopped) < 90 and len(views) > 10_000
 
     def of(name, *fields):
@@ -266,7 +282,8 @@ def test_ads(ran):
     assert of("charged", "at", "campaign", "views", "left") == charged
     assert of("unpaid", "at", "campaign", "reason") == unpaid
     assert of("stopped", "campaign", "at", "left") == [(campaign, *seen) for campaign, seen in stopped.items()]
-    assert of("late", "at", "campaign", "kind") == [(text(at), row["campaign"], row["kind"]) for at, row in late]
+    assert of("corrected", "at", "campaign", "left") == corrected
+    assert of("late", "at", "campaign", "kind") == [(text(at), row["campaign"], row["kind"]) for _, at, row in late]
     assert {key: (row["left"], row["stopped"]) for key, row in tables["campaigns"].items()} == {
         key: (left[key], key in stopped) for key in rows
     }

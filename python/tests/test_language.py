@@ -53,6 +53,15 @@ class Reading(tm.Event):
 
 other = tm.App("other")
 other.source(Reading)
+
+class Plain(tm.Event):
+    n: int
+
+class Speed(tm.Row):
+    car: str = tm.key()
+    recent: tm.Window[int] = tm.window("5m", slide="1m")
+
+speeds = app.table(Speed)
 """
 
 

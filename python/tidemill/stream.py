@@ -194,7 +194,8 @@ class Source(Stream[E]):
 
     @property
     def late(self) -> Stream[E]:
-        """Events that came later than the source allows."""
+        """Events that came later than the source allows: for sinks, and an input like other streams. Each stands at the
+        greatest time that the source had shown before it (docs/language.md)."""
         return Stream(self._app, f"{self.name}.late", {"late": self.name})
 
     @property

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use tidemill_connect::time_text;
 use tidemill_durability::StateDirectory;
 use tidemill_model::{FieldType, Schema, Type, Value, format_decimal};
-use tidemill_plan::{Column, Origin, Program, RoleId, Table, Transaction, expression_text};
+use tidemill_plan::{Column, Origin, Program, RoleId, Stream, Table, Transaction, expression_text};
 use tidemill_reference::{NextEvent, Step, TransactionTrace, window_text};
 
 /// The transactions of the events at a position, as text. Searches the log after the newest checkpoint first, then
@@ -186,17 +186,19 @@ fn span_text(span: i64, ty: Type) -> String {
 
 fn late_text(program: &Program, source: usize, origin: &str, offset: u64, event: &[Value]) -> String {
     let stream = source_streams(program).nth(source).expect("it was looked up");
-    let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
-    let mut text = format!("{origin}:{offset} came too late: ");
-    if let Some(field) = stream.event_time {
-        let name = &stream.schema.fields[field].name;
-        let whose = if origin == stream.name { "the source" } else { "the split" };
-        let span = span_text(lateness.abs(), time_type(program, source).unwrap_or(Type::Int));
-        let how = if lateness < 0 { format!("less than {span} after") } else { format!("more than {span} before") };
-        let _ = write!(text, "its {name} is {how} the greatest that {whose} had shown");
-    }
+    let mut text = format!("{origin}:{offset} came too late{}", why_late(stream, origin));
     let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, event));
     text
+}
+
+/// Why an event of a source is late.
+fn why_late(stream: &Stream, origin: &str) -> String {
+    let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
+    let Some(field) = stream.event_time.map(|field| &stream.schema.fields[field]) else { return String::new() };
+    let whose = if origin == stream.name { "the source" } else { "the split" };
+    let span = span_text(lateness.abs(), field.scalar_type().map_or(Type::Int, |ty| ty.ty));
+    let how = if lateness < 0 { format!("less than {span} after") } else { format!("more than {span} before") };
+    format!(": its {} is {how} the greatest that {whose} had shown", field.name)
 }
 
 fn event_text(program: &Program, next: &NextEvent, origin: &str, epoch: u64) -> String {
@@ -209,7 +211,16 @@ fn event_text(program: &Program, next: &NextEvent, origin: &str, epoch: u64) -> 
         let ty = stream.schema.fields[field].scalar_type().map_or(Type::Int, |ty| ty.ty);
         let _ = write!(text, " at {}", value_text(&next.event[field], ty));
     }
-    let _ = writeln!(text, ", in epoch {epoch}\n  {}", fields_text(&stream.schema, &next.event));
+    let _ = write!(text, ", in epoch {epoch}");
+    let stream = match stream.origin {
+        Origin::LateRoot(source) => {
+            let source = &program.streams[source];
+            let _ = write!(text, ", where it stands, as it came too late{}", why_late(source, origin));
+            source
+        }
+        _ => stream,
+    };
+    let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, &next.event));
     text
 }
 

@@ -70,7 +70,8 @@ impl<'p> Walk<'p> {
             } else if source.name.is_some() {
                 reference.split(s);
             }
-            let held = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
+            let held: Vec<Vec<Value>> = source.held.iter().flat_map(|batch| rows(batch, &stream.schema)).collect();
+            let times = held.iter().filter_map(|event| event[stream.own_time()?].word()).collect::<Vec<_>>();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
             reference.anchor(source.anchor);
@@ -78,8 +79,13 @@ impl<'p> Walk<'p> {
             reference.set_end(s, source.ended, source.is_open);
             let late = source.aside.late.iter();
             let late = late.flat_map(|(batch, times)| times.iter().copied().zip(rows(batch, &stream.schema)));
+            let late: Vec<(i64, Vec<Value>)> = late.collect();
             let bad = source.aside.bad.iter().map(|(time, bad)| (*time, bad_row(bad.clone())));
-            reference.stand_aside(s, late.collect(), bad.collect());
+            match takes_late(program, source.source) {
+                true => reference.stand_late(s, places(late, &source.aside.after, &times)),
+                false => reference.stand_aside(s, late, Vec::new()),
+            }
+            reference.stand_aside(s, Vec::new(), bad.collect());
         }
         let passing = vec![0; sources.len()];
         let splits = sources.into_iter().map(|of| (of.source, of.name)).collect();
@@ -183,6 +189,23 @@ impl<'p> Walk<'p> {
     pub fn noted(&mut self) -> Result<Vec<(u64, tidemill_runtime::EpochDigest)>, AuditError> {
         Ok(self.history.noted()?)
     }
+}
+
+/// Whether the late events of a source are inputs.
+fn takes_late(program: &Program, source: usize) -> bool {
+    let mut sources = program.streams.iter_enumerated().filter(|(_, s)| matches!(s.origin, Origin::Source { .. }));
+    let id = sources.nth(source).map(|(id, _)| id);
+    id.is_some_and(|id| program.streams.iter().any(|stream| stream.origin == Origin::LateRoot(id)))
+}
+
+/// Late events, each with where it stands, and how many of the held ones are before it: those that are not later where a
+/// checkpoint does not say that, since it is of a program where late events were no inputs.
+fn places(late: Vec<(i64, Vec<Value>)>, after: &[u64], held: &[i64]) -> Vec<(i64, u64, Vec<Value>)> {
+    let place = |(n, (time, event)): (usize, (i64, Vec<Value>))| {
+        let not_later = held.partition_point(|&other| other <= time) as u64;
+        (time, after.get(n).copied().unwrap_or(not_later), event)
+    };
+    late.into_iter().enumerate().map(place).collect()
 }
 
 /// The end of a split's name, after a slash, that no other one has.

@@ -145,9 +145,11 @@ fn listing(job: &Job, program: &Program) -> String {
         let _ = writeln!(text, "\nsource {}: {data}", stream.name);
         fields(&mut text, stream);
     }
-    // No declared stream has a point in its name.
-    for stream in program.streams.iter().filter(|stream| !stream.name.contains('.')) {
+    // No declared stream has a point in its name, but for late events that are inputs.
+    let is_listed = |id, stream: &Stream| program.late_of(id).is_some() || !stream.name.contains('.');
+    for (id, stream) in program.streams.iter_enumerated().filter(|(id, stream)| is_listed(*id, stream)) {
         let _ = match &stream.origin {
+            Origin::Map { .. } if program.late_of(id).is_some() => writeln!(text, "\nlate events {}", stream.name),
             Origin::Filter { input, .. } => {
                 writeln!(text, "\nfilter {} of {}", stream.name, program.streams[*input].name)
             }

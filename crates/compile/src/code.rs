@@ -242,7 +242,10 @@ impl Code {
         for stream in program.streams.keys() {
             let mut entry = compile_pipeline(&mut unit, program, stream)?;
             if let Some(pending) = &mut entry {
-                let is_source = matches!(program.streams[stream].origin, Origin::Source { .. } | Origin::Due(_));
+                let is_source = matches!(
+                    program.streams[stream].origin,
+                    Origin::Source { .. } | Origin::LateRoot(_) | Origin::Due(_)
+                );
                 for deliveries in joints(&pending.plan, is_source && !cascades) {
                     let delivered = &pending.plan.deliveries[deliveries.clone()];
                     let parts = delivered.iter().map(|(d, ..)| (d.transaction, &transactions[d.transaction][d.input]));
@@ -412,7 +415,12 @@ fn compile_pipeline(
     let is_root = here.root == stream
         && matches!(
             here.origin,
-            Origin::Source { .. } | Origin::Due(_) | Origin::Committed(_) | Origin::Aborted(_) | Origin::Emitted(..)
+            Origin::Source { .. }
+                | Origin::LateRoot(_)
+                | Origin::Due(_)
+                | Origin::Committed(_)
+                | Origin::Aborted(_)
+                | Origin::Emitted(..)
         );
     if !is_root {
         return Ok(None);

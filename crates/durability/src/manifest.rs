@@ -228,12 +228,15 @@ pub struct SourceState {
     /// Where they stand, and the bad records that waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Block>,
+    /// Where late events are inputs: by late event, how many of the events held back are before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_after: Option<Block>,
 }
 
 impl SourceState {
     /// What it has in files.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.held.iter().chain(&self.late).chain(&self.aside)
+        self.held.iter().chain(&self.late).chain(&self.aside).chain(&self.late_after)
     }
 }
 

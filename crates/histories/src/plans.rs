@@ -64,8 +64,10 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     };
     // Few plans are so daring that most of their transactions abort.
     let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
+    // Of numbers of its own, so that the other plans are the same as without.
+    let takes_late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40);
     for level in 0..levels {
-        let built = Level { level, size, risk };
+        let built = Level { level, size, risk, takes_late };
         built.derive(&mut random, &mut plan);
         if let Some(time) = time.filter(|_| random.chance(35)) {
             built.window(&mut random, &mut plan, time);
@@ -95,7 +97,7 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         nest(&mut nests, &mut plan);
     }
     for number in 0..random.below(4) {
-        let inputs = inputs(&plan);
+        let inputs = inputs(&plan, takes_late);
         let stream = random.pick(&inputs).stream.clone();
         plan.sinks.push(SinkDef { name: format!("out{number}"), stream });
     }
@@ -192,6 +194,7 @@ struct Level {
     level: usize,
     size: PlanSize,
     risk: usize,
+    takes_late: bool,
 }
 
 impl Level {
@@ -199,7 +202,7 @@ impl Level {
     fn derive(&self, random: &mut Random, plan: &mut Plan) {
         let most = if self.size == PlanSize::Small { 1 } else { 3 };
         for _ in 0..random.below(most + 1) {
-            let inputs = inputs(plan);
+            let inputs = inputs(plan, self.takes_late);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(input) = random.pick_any(&near) else { return };
             let view = event_view(&input.schema, input.lists_open, self.risk.max(5));
@@ -218,7 +221,7 @@ impl Level {
     /// Adds windows.
     fn window(&self, random: &mut Random, plan: &mut Plan, time: Type) {
         for _ in 0..random.between(1, 2) {
-            let inputs = inputs(plan);
+            let inputs = inputs(plan, self.takes_late);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(input) = random.pick_any(&near) else { return };
             let name = format!("window{}", plan.transactions.len());
@@ -233,7 +236,7 @@ impl Level {
     /// Adds joins, of streams that are near and of any others.
     fn join(&self, random: &mut Random, plan: &mut Plan, time: Type) {
         for _ in 0..random.between(1, 2) {
-            let inputs = inputs(plan);
+            let inputs = inputs(plan, self.takes_late);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(left) = random.pick_any(&near) else { return };
             let right = random.pick(&inputs);
@@ -259,7 +262,7 @@ impl Level {
             (PlanSize::Large, _) => 3,
         };
         for _ in 0..random.between(1, most) {
-            let inputs = inputs(plan);
+            let inputs = inputs(plan, self.takes_late);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(first) = random.pick_any(&near) else { return };
             let mut chosen = vec![*first];
@@ -313,8 +316,8 @@ fn random_map(random: &mut Random, input: &Input, inputs: &[Input], risk: usize)
     random_record(random, &view, &input.schema, &Schema { fields }, declared)
 }
 
-/// All streams that filters, maps and transactions can have as input.
-fn inputs(plan: &Plan) -> Vec<Input> {
+/// All streams that filters, maps and transactions can have as input; those of late events only in some plans.
+fn inputs(plan: &Plan, takes_late: bool) -> Vec<Input> {
     let program = match analyze(plan) {
         Ok(program) => program,
         Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
@@ -324,8 +327,14 @@ fn inputs(plan: &Plan) -> Vec<Input> {
     for (id, stream) in program.streams.iter_enumerated().filter(|(id, _)| !is_hidden(&program, *id)) {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
-        let lists_open = matches!(program.streams[stream.root].origin, Origin::Source { .. });
-        let (schema, event_time) = (stream.schema.clone(), stream.event_time);
+        let is_late = program.late_of(id).is_some();
+        if is_late && !takes_late {
+            continue;
+        }
+        let is_late = is_late || matches!(program.streams[stream.root].origin, Origin::LateRoot(_));
+        let lists_open = is_late || matches!(program.streams[stream.root].origin, Origin::Source { .. });
+        // A late event has another time than its position.
+        let (schema, event_time) = (stream.schema.clone(), stream.event_time.filter(|_| !is_late));
         inputs.push(Input { stream: reference, schema, lists_open, event_time, level });
     }
     inputs
@@ -338,6 +347,8 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
         Origin::Aborted(t) => of(t) || program.gives_first(t),
         Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
         Origin::Due(ref due) if due.is_wakes() => false,
+        Origin::LateRoot(_) => true,
+        Origin::Map { .. } if program.late_of(id).is_some() => false,
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
         _ => false,
     }
@@ -347,6 +358,11 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
 fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let transaction = |t: TransactionId| program.transactions[t].name.clone();
     let stream = &program.streams[id];
+    // Where no field has its time, no event is late.
+    if let Some(source) = program.late_of(id) {
+        let source = &program.streams[source];
+        return source.own_time().map(|_| StreamRef::Late(source.name.clone()));
+    }
     Some(match stream.origin {
         Origin::Due(ref due) if due.is_wakes() => {
             StreamRef::Woken(stream.name.strip_suffix(".woken").expect("a stream of rows that wake").to_owned())
@@ -359,7 +375,7 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
         Origin::Emitted(t, output) => {
             StreamRef::Emitted { transaction: transaction(t), name: program.transactions[t].emits[output].name.clone() }
         }
-        Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => return None,
+        Origin::Late(_) | Origin::LateRoot(_) | Origin::Bad(_) | Origin::Failed(_) => return None,
     })
 }
 

@@ -103,9 +103,9 @@ const KINDS: &[&str] = &[
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack",
     "missing Abort", "missing Default",
-    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
+    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Failed",
     "out closes", "out early results", "out tops", "out first events", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
-    "cascade 1", "cascade 2", "several inputs", "several deliveries", "Root", "In",
+    "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or
@@ -176,6 +176,18 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
     for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {
         if transaction.inputs.len() > 1 {
             note("several inputs".into());
+        }
+        let of_late = |&input: &StreamId| {
+            let root = program.streams[input].root;
+            matches!(program.streams[root].origin, Origin::LateRoot(_)) && !seen.outputs[input].is_empty()
+        };
+        for &input in transaction.inputs.iter().filter(|&input| counts.committed > 0 && of_late(input)) {
+            let side = program.streams[input].name.rsplit_once('.').map(|(_, side)| side);
+            note(match (side, transaction.is_hidden()) {
+                (Some("left" | "right"), _) => "late in a join".into(),
+                (_, true) => "late in a window".into(),
+                _ => "late in a transaction".into(),
+            });
         }
         if counts.committed > 0 {
             note(format!("cascade {}", depth(program, transaction.inputs[0])));

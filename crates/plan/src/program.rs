@@ -98,6 +98,24 @@ impl Program {
         dues.sort_unstable();
         dues.into_iter().map(|(_, stream)| stream).collect()
     }
+
+    /// The streams of late events that are inputs, in the order of their sources.
+    pub fn lates(&self) -> Vec<StreamId> {
+        let is_late = |s: &StreamId| matches!(self.streams[*s].origin, Origin::LateRoot(_));
+        self.streams.keys().filter(is_late).collect()
+    }
+
+    /// The source whose late events a stream has: the stream that users know as that of the late events.
+    pub fn late_of(&self, stream: StreamId) -> Option<StreamId> {
+        match self.streams[stream].origin {
+            Origin::Late(source) => Some(source),
+            Origin::Map { input, .. } => match self.streams[input].origin {
+                Origin::LateRoot(source) if self.streams[source].late() == Some(stream) => Some(source),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 /// A table.
@@ -196,6 +214,14 @@ impl Stream {
         }
     }
 
+    /// The stream of a source's late events.
+    pub fn late(&self) -> Option<StreamId> {
+        match self.origin {
+            Origin::Source { late, .. } => Some(late),
+            _ => None,
+        }
+    }
+
     /// The field of a source's events in which they bring their event time.
     pub fn own_time(&self) -> Option<usize> {
         self.event_time.filter(|_| !self.is_anchored())
@@ -279,6 +305,10 @@ pub enum Origin {
     Due(Due),
     /// Of a source stream. Feeds sinks only.
     Late(StreamId),
+    /// Of a source stream whose late events are inputs: a root. Its events have the fields of the source's, and then, as
+    /// their event time, the time of their position: the greatest of the source's earlier times and marks. A map of it
+    /// without that field is the stream that the source names.
+    LateRoot(StreamId),
     /// Of a source stream. Feeds sinks only.
     Bad(StreamId),
     /// Of a derived stream: the input's fields and `reason`. Feeds sinks only.

@@ -270,6 +270,8 @@ pub fn write_sources(
         let held = batches(&mut standing.held.iter())?;
         let late = batches(&mut standing.aside.late.iter().map(|(batch, _)| batch))?;
         let aside = (!standing.aside.is_empty()).then(|| write(&mut |bytes| write_aside(&standing.aside, bytes), 0));
+        let after = &standing.aside.after;
+        let late_after = (!after.is_empty()).then(|| write(&mut |bytes| write_after(after, bytes), 0));
         states.push(SourceState {
             split: split.map(|SplitName { source, split, name }| SplitState { source, split, name }),
             begin: standing.begin,
@@ -289,6 +291,7 @@ pub fn write_sources(
             keys,
             late,
             aside: aside.transpose()?,
+            late_after: late_after.transpose()?,
         });
     }
     file.map_or(Ok(()), BlockWriter::finish)?;
@@ -296,7 +299,7 @@ pub fn write_sources(
 }
 
 /// Appends where late events stand, and the bad records with where they do.
-fn write_aside(Aside { late, bad }: &Aside, into: &mut Vec<u8>) {
+fn write_aside(Aside { late, bad, .. }: &Aside, into: &mut Vec<u8>) {
     number(into, late.len() as u64);
     for (_, times) in late {
         number(into, times.len() as u64);
@@ -307,6 +310,19 @@ fn write_aside(Aside { late, bad }: &Aside, into: &mut Vec<u8>) {
         into.extend_from_slice(&time.to_le_bytes());
         write_bad(bad, 0, into);
     }
+}
+
+fn write_after(after: &[u64], into: &mut Vec<u8>) {
+    number(into, after.len() as u64);
+    after.iter().for_each(|&before| number(into, before));
+}
+
+fn read_after(reader: &mut Reader<'_>, aside: &Aside) -> Result<Vec<u64>, Malformed> {
+    if reader.number()? != aside.late.iter().map(|(_, times)| times.len() as u64).sum::<u64>() {
+        return Err(Malformed("it is of another number of late events".into()));
+    }
+    let late = aside.late.iter().flat_map(|(_, times)| times);
+    late.map(|_| reader.number()).collect()
 }
 
 fn read_aside(reader: &mut Reader<'_>, batches: Vec<RecordBatch>) -> Result<Aside, Malformed> {
@@ -388,7 +404,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
         }
         let late: Vec<RecordBatch> =
             state.late.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
-        let aside = match &state.aside {
+        let mut aside = match &state.aside {
             None => Aside::default(),
             Some(block) => {
                 let what = format!("late and bad records of source {}", stream.name);
@@ -398,6 +414,13 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
                 })?
             }
         };
+        if let Some(block) = &state.late_after {
+            let what = format!("places of late events of source {}", stream.name);
+            let bytes = blocks.read(block, &what)?;
+            aside.after = read_after(&mut Reader(&bytes), &aside).map_err(|Malformed(reason)| {
+                StateError::Refused(format!("a checkpoint's {what} do not read: {reason}"))
+            })?;
+        }
         let standing = Standing {
             begin: state.begin,
             greatest: state.greatest,

@@ -30,6 +30,11 @@ impl Reference<'_> {
     /// Has late and bad records of a split wait that another execution left, with the times at which they stand.
     pub fn stand_aside(&mut self, split: usize, late: Vec<(i64, Vec<Value>)>, bad: Vec<(i64, Vec<Value>)>) {
         let (to_late, to_bad) = self.streams_aside(split);
+        if !self.sources[split].is_split {
+            self.outputs[to_late].extend(late.into_iter().map(|(_, record)| record));
+            self.outputs[to_bad].extend(bad.into_iter().map(|(_, record)| record));
+            return;
+        }
         late.into_iter().for_each(|(time, record)| self.wait(split, time, to_late, record));
         bad.into_iter().for_each(|(time, record)| self.wait(split, time, to_bad, record));
     }

@@ -34,17 +34,26 @@ impl Reference<'_> {
         rows.into_iter().enumerate().map(event).collect()
     }
 
-    /// Runs everything that is due before an event of a time, each boundary before the next.
+    /// Runs everything that is due before an event of a time, each boundary before the next. Beyond the greatest time that
+    /// was shown, where a late event can stand at the end of time, there are no timers.
     pub fn run_due(&mut self, time: i64) {
         let last = *self.last_time.get_or_insert(time);
-        self.run_until(time, Some(last));
+        let timed = time.min(self.shown().unwrap_or(time));
+        self.run_until(timed, Some(last));
+        if time > timed {
+            self.run_until(time, None);
+        }
         self.last_time = Some(last.max(time));
+    }
+
+    /// The greatest time that was shown.
+    fn shown(&self) -> Option<i64> {
+        self.sources.iter().map(|source| source.time_max.unwrap_or(i64::MIN).max(source.punctuated)).max()
     }
 
     /// The end of time: everything that is open closes. No tick comes beyond the greatest time that was shown.
     pub fn end(&mut self) {
-        let shown = self.sources.iter().map(|source| source.time_max.unwrap_or(i64::MIN).max(source.punctuated)).max();
-        if let (Some(last), Some(shown)) = (self.last_time, shown) {
+        if let (Some(last), Some(shown)) = (self.last_time, self.shown()) {
             self.run_until(shown, Some(last));
         }
         self.run_until(i64::MAX, None);

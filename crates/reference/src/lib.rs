@@ -12,8 +12,8 @@
 //! - A key is null as a whole as soon as one of its columns is: no key column of it is readable, and
 //!   an abort shows none of them.
 //! - Deleting a missing row aborts also where writes would create it.
-//! - Late events are on their `late` stream in the order of their positions, and on no other. Greatest time minus
-//!   lateness is taken without overflow.
+//! - Late events are on their `late` stream in the order of their positions, and on no other but what is made of that.
+//!   Greatest time minus lateness is taken without overflow.
 //! - Floats come out as the processor gives them. Which NaN an operation gives is not defined, so
 //!   comparisons with the reference have to take all NaNs for one.
 
@@ -36,7 +36,7 @@ mod window;
 
 use std::collections::BTreeMap;
 use table::Table;
-use tidemill_model::{Position, Value, least_time};
+use tidemill_model::{Position, Type, Value, least_time};
 use tidemill_plan::{Origin, Program, StreamId, TableId, TransactionId, with_deep_stack};
 pub use trace::{Step, TransactionTrace};
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
@@ -76,6 +76,13 @@ pub struct Reference<'p> {
     traces: Option<Vec<TransactionTrace>>,
 }
 
+/// An event that is held.
+struct Held {
+    record: Record,
+    /// Whether it is late, and stands at another time than it holds.
+    is_late: bool,
+}
+
 /// How far a source has come, or one of its splits.
 struct Source {
     /// The source's number, and the split's in it.
@@ -98,7 +105,9 @@ struct Source {
     ended: bool,
     is_open: bool,
     /// Admitted and not let through, by time and offset.
-    held: BTreeMap<(i64, u64), Record>,
+    held: BTreeMap<(i64, u64), Held>,
+    /// Its late events, where they are inputs: their stream, and the type of times.
+    late: Option<(StreamId, Type)>,
     /// Events with smaller offsets were held when it began to stand somewhere: their offsets are not known.
     known_from: u64,
 }
@@ -118,6 +127,13 @@ impl Source {
         self.time_max.map_or(mark, |last| last.max(mark))
     }
 
+    /// An event that stands at a time, on the root that it comes on: a late one has this time as a further field.
+    fn event(&self, time: i64, Held { mut record, is_late }: Held) -> (StreamId, Record) {
+        let Some((late, ty)) = self.late.filter(|_| is_late) else { return (self.stream, record) };
+        record.push(Value::from_word(ty, time));
+        (late, record)
+    }
+
     fn new(place: (usize, usize), stream: StreamId) -> Source {
         Source {
             place,
@@ -132,9 +148,16 @@ impl Source {
             ended: false,
             is_open: false,
             held: BTreeMap::new(),
+            late: None,
             known_from: 0,
         }
     }
+}
+
+/// The root of a source's late events, where they are inputs, and the type of times.
+fn late_of(program: &Program, source: StreamId) -> Option<(StreamId, Type)> {
+    let (id, stream) = program.streams.iter_enumerated().find(|(_, s)| s.origin == Origin::LateRoot(source))?;
+    Some((id, stream.schema.fields.last()?.scalar_type()?.ty))
 }
 
 /// An event that is next in the order.
@@ -167,7 +190,7 @@ impl<'p> Reference<'p> {
                 .keys()
                 .filter(is_source)
                 .enumerate()
-                .map(|(number, stream)| Source::new((number, 0), stream))
+                .map(|(number, stream)| Source { late: late_of(program, stream), ..Source::new((number, 0), stream) })
                 .collect(),
             aside: aside::Waiting::default(),
             last_time: None,
@@ -184,6 +207,7 @@ impl<'p> Reference<'p> {
         let mut split = Source::new((source, number), self.sources[source].stream);
         split.begin = mark.unwrap_or(i64::MIN);
         split.is_split = true;
+        split.late = self.sources[source].late;
         self.sources.push(split);
     }
 
@@ -200,8 +224,8 @@ impl<'p> Reference<'p> {
         let mut events = Vec::new();
         for (source, records) in sources.iter().enumerate() {
             for record in records {
-                if let Some(position) = self.admit(source, record) {
-                    events.push((position, record.clone()));
+                if let Some((position, is_late)) = self.admit(source, record) {
+                    events.push((position, Held { record: record.clone(), is_late }));
                 }
             }
         }
@@ -211,14 +235,14 @@ impl<'p> Reference<'p> {
                 if self.has_due {
                     self.run_due(position.time);
                 }
-                let stream = self.sources[position.source as usize].stream;
-                self.process_root(stream, event);
+                let (root, event) = self.sources[position.source as usize].event(position.time, event);
+                self.process_root(root, event);
             }
         });
     }
 
-    /// The position of a split's next record, or none where it is late.
-    fn admit(&mut self, split: usize, record: &Record) -> Option<Position> {
+    /// The position of a split's next record, and whether it is late; none where it is and late events are no inputs.
+    fn admit(&mut self, split: usize, record: &Record) -> Option<(Position, bool)> {
         let state = &mut self.sources[split];
         let stream = &self.program.streams[state.stream];
         let Origin::Source { source, lateness, late, .. } = stream.origin else { unreachable!("chosen as a source") };
@@ -227,15 +251,18 @@ impl<'p> Reference<'p> {
         let Some(field) = stream.own_time() else {
             let time = state.counter;
             state.counter += i64::from(!state.is_sent);
-            return Some(Position { time, source, offset });
+            return Some((Position { time, source, offset }, false));
         };
         let time = record[field].word().expect("event time is a time or an int, never null");
+        if i128::from(time) < state.mark(lateness) && state.late.is_some() {
+            return Some((Position { time: state.stands(lateness), source, offset }, true));
+        }
         if i128::from(time) < state.mark(lateness) {
             self.put_aside(split, late, record.clone());
             return None;
         }
         state.time_max = state.time_max.max(Some(time));
-        Some(Position { time, source, offset })
+        Some((Position { time, source, offset }, false))
     }
 
     /// Has a source stand where another execution left it: how many records were taken of it, the greatest time
@@ -251,10 +278,26 @@ impl<'p> Reference<'p> {
         for (offset, event) in (first..).zip(held) {
             let time = field.map_or(Some(counter), |field| event[field].word());
             counter += i64::from(!state.is_sent);
-            state.held.insert((time.expect("event time is never null"), offset), event);
+            let time = time.expect("event time is never null");
+            state.held.insert((time, offset), Held { record: event, is_late: false });
         }
         if field.is_none() {
             state.known_from = 0;
+        }
+    }
+
+    /// Has late events that are inputs stand among the events held back, where another execution left them. Each with where
+    /// it stands, and how many of the others are before it.
+    pub fn stand_late(&mut self, source: usize, late: Vec<(i64, u64, Vec<Value>)>) {
+        let state = &mut self.sources[source];
+        let all = (state.held.len() + late.len()) as u64;
+        let others = std::mem::take(&mut state.held);
+        let others = (0u64..).zip(others).map(|(n, ((time, _), held))| ((n, 1), time, held));
+        let late = late.into_iter().map(|(time, after, record)| ((after, 0), time, Held { record, is_late: true }));
+        let mut in_order: Vec<_> = others.chain(late).collect();
+        in_order.sort_by_key(|(place, ..)| *place);
+        for (offset, (_, time, held)) in (state.offset - all..).zip(in_order) {
+            state.held.insert((time, offset), held);
         }
     }
 
@@ -285,11 +328,12 @@ impl<'p> Reference<'p> {
         }
     }
 
-    /// Takes a source's next record; it is held back until it is let through. False where it is late.
+    /// Takes a source's next record; it is held back until it is let through. False where it is late, and late events are no
+    /// inputs.
     pub fn take(&mut self, source: usize, record: Vec<Value>) -> bool {
         let position = self.admit(source, &record);
-        if let Some(Position { time, offset, .. }) = position {
-            self.sources[source].held.insert((time, offset), record);
+        if let Some((Position { time, offset, .. }, is_late)) = position {
+            self.sources[source].held.insert((time, offset), Held { record, is_late });
         }
         position.is_some()
     }
@@ -309,7 +353,7 @@ impl<'p> Reference<'p> {
         let state = &mut self.sources[source];
         let ((time, offset), event) = state.held.pop_first().expect("just looked at");
         let is_known = offset >= state.known_from;
-        let root = state.stream;
+        let (root, event) = state.event(time, event);
         let (source, split) = state.place;
         NextEvent { root, position: Position { time, source: source as u32, offset }, split, is_known, event }
     }

@@ -43,7 +43,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Those of boundaries beyond all that were shown.
+    /// Those of boundaries beyond all that were shown, where no event is left.
     pub const END: Times = Times { first: None, last: None, is_end: true };
 }
 
@@ -53,7 +53,7 @@ impl Next {
         if !self.is_known {
             return Some(i64::MIN);
         }
-        if self.due.is_wakes() && times.is_end {
+        if self.due.begins_instant() && times.is_end {
             return None;
         }
         if self.due.is_ticks() {

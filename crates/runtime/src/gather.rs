@@ -262,9 +262,11 @@ impl Gatherer {
             self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, has_input);
         }
         if self.replay.is_none() && !self.agenda.is_empty() {
-            let boundary = self.agenda.boundary(times_of(&self.gate));
+            let is_beyond = self.gate.is_beyond();
+            let boundary = self.agenda.boundary(Times { is_end: is_beyond, ..times_of(&self.gate) });
             self.gate.hold_from(boundary);
-            if let Some(boundary) = boundary.filter(|&boundary| self.gate.complete() >= Some(boundary)) {
+            let through = if is_beyond { self.gate.first_time() } else { self.gate.complete() };
+            if let Some(boundary) = boundary.filter(|&boundary| through >= Some(boundary)) {
                 return self.go_on(Phase::Due(epoch, DueCut { due: 0, boundary }));
             }
         }

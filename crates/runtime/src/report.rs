@@ -32,6 +32,8 @@ pub struct Report {
     groups: Vec<String>,
     late: Vec<u64>,
     bad: Vec<u64>,
+    /// The sources whose late events are inputs, and the numbers of these among the streams that an epoch is given.
+    lates: Vec<(usize, usize)>,
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
     /// By transaction: the sampled times.
@@ -54,6 +56,7 @@ impl Report {
             groups: groups.names.clone(),
             late: vec![0; sources],
             bad: vec![0; sources],
+            lates: wiring.late_sources(program),
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; program.streams.len()],
             sampled: ti_vec![Sampled::default(); program.transactions.len()],
@@ -74,6 +77,9 @@ impl Report {
         for (s, source) in epoch.input.sources.iter().take(self.late.len()).enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;
+        }
+        for &(s, number) in &self.lates {
+            self.late[s] += epoch.input.sources[number].events.as_ref().map_or(0, |b| b.num_rows() as u64);
         }
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
         self.counts.iter_mut().zip(&epoch.finished.counts).for_each(|(all, some)| sum(all, some));

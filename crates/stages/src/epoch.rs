@@ -38,7 +38,7 @@ pub struct JointRun {
 pub struct SourceSlice {
     /// Its events in position order.
     pub events: Option<RecordBatch>,
-    /// Its late events, in order of arrival.
+    /// Its late events, in order of arrival, unless they are inputs.
     pub late: Vec<RecordBatch>,
     /// Its undecodable records.
     pub bad: Vec<BadRecord>,
@@ -108,7 +108,8 @@ pub struct EpochInput {
     pub opened: u64,
     /// Arrival times of the events (time of the clock), and the number of events that arrived at each.
     pub arrivals: Vec<(u64, u64)>,
-    /// By the number of the stream among those whose events an epoch is given: the sources, then what is due.
+    /// By the number of the stream among those whose events an epoch is given: the sources, then what is due, then late
+    /// events that are inputs.
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,

@@ -121,7 +121,9 @@ pub struct Wiring {
     pub sources: Vec<StreamId>,
     /// The streams of what is due, in the order of a boundary.
     pub dues: Vec<StreamId>,
-    /// The streams whose events an epoch is given: the sources, then what is due.
+    /// The streams of late events that are inputs, in the order of their sources.
+    pub lates: Vec<StreamId>,
+    /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs.
     pub given: Vec<StreamId>,
     /// Whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach another
     /// transaction that cannot be deferred to a later wave.
@@ -175,7 +177,7 @@ impl Wiring {
         let waves = Waves::of(program).map(|waves| waves.streams);
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
         let sources: Vec<StreamId> = program.streams.keys().filter(is_source).collect();
-        let dues = program.dues();
+        let (dues, lates) = (program.dues(), program.lates());
         let nests = program.transactions.keys().map(|root| NestWiring::of(program, root, &deliveries)).collect();
         Wiring {
             nests,
@@ -184,12 +186,22 @@ impl Wiring {
             joints,
             joints_of,
             feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
-            given: sources.iter().chain(&dues).copied().collect(),
+            given: sources.iter().chain(&dues).chain(&lates).copied().collect(),
             sources,
             dues,
+            lates,
             cascades: waves.is_none(),
             waves: waves.unwrap_or_default(),
         }
+    }
+
+    /// The sources whose late events are inputs, and the numbers of these among the streams that an epoch is given.
+    pub fn late_sources(&self, program: &Program) -> Vec<(usize, usize)> {
+        let of = |s: &usize| match program.streams[self.given[*s]].origin {
+            Origin::LateRoot(source) => self.sources.iter().position(|&of| of == source).map(|source| (source, *s)),
+            _ => None,
+        };
+        (0..self.given.len()).filter_map(|s| of(&s)).collect()
     }
 
     /// The joint of an input.

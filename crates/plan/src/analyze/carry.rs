@@ -3,7 +3,7 @@
 //! A filter or map is made a second time, with the time as one more field. Where a transaction gives the events, it emits
 //! each a second time, with the time. These streams feed the window alone.
 
-use super::position::{self, PositionTime, each_mut, passes};
+use super::position::{self, POSITION_TIME, PositionTime, each_mut, passes};
 use super::streams::{NewStream, Streams};
 use crate::program::{Expr, Node, Stmt};
 use crate::{EmitOutput, Origin, OutputField, StreamId, StreamRef, Transaction, TransactionId};
@@ -32,9 +32,6 @@ pub(super) fn carry(
     }
 }
 
-/// The name of the field that holds the time.
-const TIME: &str = "time of the position";
-
 fn unused(streams: &Streams<'_>, name: &str) -> String {
     let number = streams.list.iter().filter(|stream| stream.name.starts_with(&format!("{name}.input"))).count();
     format!("{name}.input{number}")
@@ -62,7 +59,7 @@ fn derive(
             if passed.is_none() {
                 let ty = schema_of_input.fields[time.field].scalar_type().expect("a time is a scalar");
                 fields.push(OutputField::Value(Expr { ty, node: Node::Field(time.field) }));
-                schema.fields.push(Field::scalar(TIME, ty));
+                schema.fields.push(Field::scalar(POSITION_TIME, ty));
             }
             (Origin::Map { input, fields, reasons, failed }, PositionTime { field, ..time })
         }
@@ -120,7 +117,7 @@ fn emit(
         }
     });
     let mut schema = streams.list[stream].schema.clone();
-    schema.fields.push(Field::scalar(TIME, ty));
+    schema.fields.push(Field::scalar(POSITION_TIME, ty));
     let field = schema.fields.len() - 1;
     let name = unused(streams, name);
     let new =

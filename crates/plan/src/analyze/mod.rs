@@ -58,7 +58,7 @@ use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
 use streams::{NewStream, Streams, Unresolved};
 use tidemill_model::Type;
-use transactions::{Draft, Input, OutputDraft};
+use transactions::{Draft, Given, Input, OutputDraft};
 use typed_index_collections::{TiSlice, TiVec};
 use wakes::Wakes;
 
@@ -305,11 +305,17 @@ fn transaction_on(
     tables: &TiSlice<TableId, Table>,
     time: Option<PositionTime>,
 ) -> Result<Transaction, Unresolved> {
-    let given: Vec<_> = inputs
+    let given: Vec<Given<'_>> = inputs
         .iter()
         .map(|&i| {
             let stream = &streams.list[i];
-            (stream.name.as_str(), &stream.schema, stream.event_time, streams.starts_at_source(i))
+            Given {
+                name: &stream.name,
+                schema: &stream.schema,
+                event_time: stream.event_time,
+                lists_open: streams.starts_at_source(i),
+                is_late: matches!(streams.list[stream.root].origin, Origin::LateRoot(_)),
+            }
         })
         .collect();
     let input: Input<'_> = transactions::common(&given)?;

@@ -5,6 +5,9 @@ use crate::program::{Expr, Node, Stmt};
 use crate::{Origin, OutputField, Stream, StreamId, Transaction, TransactionId};
 use typed_index_collections::TiSlice;
 
+/// The name of a field that was made to hold the time of the position. No user can write it.
+pub(super) const POSITION_TIME: &str = "time of the position";
+
 /// The time of the position: a field, and what is to be added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PositionTime {
@@ -27,7 +30,9 @@ pub(super) fn time(
         times.all(|other| other == Some(first)).then_some((transaction, first))
     };
     match &streams[stream].origin {
-        Origin::Source { .. } => Some(PositionTime { field: streams[stream].event_time?, shift: 0 }),
+        Origin::Source { .. } | Origin::LateRoot(_) => {
+            Some(PositionTime { field: streams[stream].event_time?, shift: 0 })
+        }
         Origin::Due(due) => {
             let shift = if due.begins_instant() { 0 } else { -1 };
             Some(PositionTime { field: streams[stream].event_time?, shift })

@@ -54,6 +54,8 @@ pub(super) struct Scope<'a> {
     pub event: &'a Schema,
     /// The field that holds their time, and what is added to it.
     pub event_time: Option<PositionTime>,
+    /// Whether some of them are late, and hold another time than that of their position.
+    pub is_late: bool,
     /// Whether the events come straight from sources. Others carry their lists unopened.
     pub lists_open: bool,
     pub tables: &'a TiSlice<TableId, Table>,
@@ -71,6 +73,7 @@ impl<'a> Scope<'a> {
             site,
             event,
             event_time: None,
+            is_late: false,
             lists_open,
             tables: TiSlice::from_ref(&[]),
             roles: &[],

@@ -4,13 +4,15 @@
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
 use super::limits;
+use super::position::POSITION_TIME;
 use super::records::Outputs;
 use super::scope::{Scope, Site};
 use super::transactions::with_reason;
 use super::types::{check_schema, event_time};
-use crate::{Expr, Origin, OriginDef, Plan, Record, Stream, StreamDef, StreamId, StreamRef, bad_schema};
+use crate::program::{self, Node};
+use crate::{Expr, Origin, OriginDef, OutputField, Plan, Record, Stream, StreamDef, StreamId, StreamRef, bad_schema};
 use std::collections::HashMap;
-use tidemill_model::{Schema, SourceId};
+use tidemill_model::{Field, Schema, SourceId};
 use typed_index_collections::TiVec;
 
 /// Why a reference leads to no stream.
@@ -132,7 +134,17 @@ impl<'a> Streams<'a> {
     pub fn input(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
         let id = self.resolve(reference)?;
         match self.list[id].origin {
-            Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) => Err(Unresolved::Wrong(
+            Origin::Late(source) => {
+                let name = &self.list[source].name;
+                let fault = match self.list[source].is_anchored() {
+                    true => {
+                        Fault::new(format!("the events of '{name}' get the time of their position, so none is late"))
+                    }
+                    false => Fault::new(format!("the events of '{name}' bring no event time, so none is late")),
+                };
+                Err(Unresolved::Wrong(fault.hint(format!("take '{name}' itself"))))
+            }
+            Origin::Bad(_) | Origin::Failed(_) => Err(Unresolved::Wrong(
                 Fault::new(format!("stream '{}' can only feed a sink", self.list[id].name))
                     .hint("these events have left the order of the others"),
             )),
@@ -142,7 +154,7 @@ impl<'a> Streams<'a> {
 
     /// Whether the events of a stream come from a source without a transaction between.
     pub fn starts_at_source(&self, id: StreamId) -> bool {
-        matches!(self.list[self.list[id].root].origin, Origin::Source { .. })
+        matches!(self.list[self.list[id].root].origin, Origin::Source { .. } | Origin::LateRoot(_))
     }
 
     /// Types and enters a named stream, with the streams that come with it.
@@ -209,19 +221,23 @@ impl<'a> Streams<'a> {
             }
         }
         let id = self.list.next_key();
-        let (late, bad, remembers) = (self.id_after(1), self.id_after(2), *remembers);
-        let origin = Origin::Source { source, lateness, anchored, remembers, late, bad };
         let name = &def.name;
+        let own_time = time.filter(|_| !anchored && self.takes_late(name));
+        let late = self.id_after(if own_time.is_some() { 3 } else { 1 });
+        let bad = self.id_after(if own_time.is_some() { 1 } else { 2 });
+        let origin = Origin::Source { source, lateness, anchored, remembers: *remembers, late, bad };
         let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
         self.add(StreamRef::Named(name.clone()), main);
-        let late = NewStream {
-            name: format!("{name}.late"),
-            schema: schema.clone(),
-            event_time: time,
-            origin: Origin::Late(id),
-            root: Some(id),
-        };
-        self.add(StreamRef::Late(name.clone()), late);
+        if own_time.is_none() {
+            let late = NewStream {
+                name: format!("{name}.late"),
+                schema: schema.clone(),
+                event_time: time,
+                origin: Origin::Late(id),
+                root: Some(id),
+            };
+            self.add(StreamRef::Late(name.clone()), late);
+        }
         let bad = NewStream {
             name: format!("{name}.bad"),
             schema: bad_schema(),
@@ -230,7 +246,52 @@ impl<'a> Streams<'a> {
             root: Some(id),
         };
         self.add(StreamRef::Bad(name.clone()), bad);
+        if let Some(time) = own_time {
+            self.late_root(id, name, schema, time);
+        }
         Ok(())
+    }
+
+    /// Whether the late events of a source are an input.
+    fn takes_late(&self, source: &str) -> bool {
+        let is_late = |input: &StreamRef| matches!(input, StreamRef::Late(name) if name == source);
+        let derives = |stream: &StreamDef| match &stream.origin {
+            OriginDef::Filter { input, .. } | OriginDef::Map { input, .. } => is_late(input),
+            OriginDef::Source { .. } | OriginDef::Every { .. } => false,
+        };
+        self.plan.streams.iter().any(derives) || self.plan.transactions.iter().any(|t| t.inputs.iter().any(is_late))
+    }
+
+    /// Enters the late events of a source as a root, and as the stream that users know, without the time of the position.
+    /// That has no event time: the field of the source's holds another time than the position's.
+    fn late_root(&mut self, source: StreamId, name: &str, schema: &Schema, time: usize) {
+        let ty = schema.fields[time].scalar_type().expect("an event time is a scalar");
+        let fields = schema.fields.iter().enumerate().map(|(field, of)| match of.scalar_type() {
+            Some(ty) => OutputField::Value(program::Expr { ty, node: Node::Field(field) }),
+            None => OutputField::List(field),
+        });
+        let mut timed = schema.clone();
+        timed.fields.push(Field::scalar(POSITION_TIME, ty));
+        let (own, root) = (format!("{name}.late"), format!("{name}.late.root"));
+        let new = NewStream {
+            name: root.clone(),
+            event_time: Some(timed.fields.len() - 1),
+            schema: timed,
+            origin: Origin::LateRoot(source),
+            root: None,
+        };
+        let input = self.add(StreamRef::Named(root), new);
+        let origin = Origin::Map { input, fields: fields.collect(), reasons: Vec::new(), failed: self.id_after(1) };
+        let new = NewStream { name: own, schema: schema.clone(), event_time: None, origin, root: Some(input) };
+        let late = self.add(StreamRef::Late(name.to_owned()), new);
+        let failed = NewStream {
+            name: format!("{name}.late.failed"),
+            schema: with_reason(&self.list[input].schema, vec![]),
+            event_time: None,
+            origin: Origin::Failed(late),
+            root: Some(input),
+        };
+        self.add(StreamRef::Failed(format!("{name}.late")), failed);
     }
 
     fn filter(&mut self, def: &StreamDef, input: StreamId, predicate: &Expr) -> Checked<()> {

@@ -20,6 +20,19 @@ pub(super) struct Input<'a> {
     pub event_time: Option<usize>,
     /// Whether they come straight from sources.
     pub lists_open: bool,
+    /// Whether some are late events, which hold another time than that of their position.
+    pub is_late: bool,
+}
+
+/// An input of a transaction.
+pub(super) struct Given<'a> {
+    pub name: &'a str,
+    pub schema: &'a Schema,
+    pub event_time: Option<usize>,
+    /// Whether its events come straight from a source.
+    pub lists_open: bool,
+    /// Whether they are late events.
+    pub is_late: bool,
 }
 
 /// A stream that a transaction feeds.
@@ -53,8 +66,10 @@ pub(super) fn transaction(
 ) -> Checked<Draft> {
     let drafts = roles(def, input.schema, input.lists_open, tables)?;
     let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
-    scope.event_time = input.event_time.map(|field| PositionTime { field, shift: 0 });
+    let own_time = input.event_time.filter(|_| !input.is_late);
+    scope.event_time = own_time.map(|field| PositionTime { field, shift: 0 });
     scope.event_time = time.or(scope.event_time);
+    scope.is_late = input.is_late;
     scope.locals = locals::collect(&def.body);
     locals::check(&def.body, &scope)?;
     locals::infer(&def.body, &mut scope)?;
@@ -154,12 +169,13 @@ pub(super) fn with_reason(event: &Schema, more: Vec<Field>) -> Schema {
 }
 
 /// What several inputs have in common; faults where their fields differ.
-pub(super) fn common<'a>(inputs: &[(&str, &'a Schema, Option<usize>, bool)]) -> Checked<Input<'a>> {
-    let Some(&(first, schema, event_time, _)) = inputs.first() else {
+pub(super) fn common<'a>(inputs: &[Given<'a>]) -> Checked<Input<'a>> {
+    let Some(&Given { name: first, schema, event_time, .. }) = inputs.first() else {
         return Err(Fault::new("it has no input").hint("name a stream whose events it runs on"));
     };
-    let mut input = Input { schema, event_time, lists_open: true };
-    for &(name, other, time, from_source) in inputs {
+    let is_late = inputs.iter().any(|given| given.is_late);
+    let mut input = Input { schema, event_time, lists_open: true, is_late };
+    for &Given { name, schema: other, event_time: time, lists_open, .. } in inputs {
         if other != schema {
             return Err(Fault::new(format!("its inputs differ: '{first}' is {{{schema}}}, '{name}' is {{{other}}}"))
                 .hint("map them to one event class"));
@@ -167,7 +183,7 @@ pub(super) fn common<'a>(inputs: &[(&str, &'a Schema, Option<usize>, bool)]) -> 
         if time != event_time {
             input.event_time = None;
         }
-        input.lists_open &= from_source;
+        input.lists_open &= lists_open;
     }
     Ok(input)
 }

@@ -206,6 +206,11 @@ impl Scope<'_> {
     /// The time of the event, where the window needs it.
     fn window_time(&mut self, name: &str, window: &Window) -> Checked<Typed> {
         let Some(slices) = window.slices() else { return Ok(constant(Type::Int, Value::Int(0))) };
+        if self.event_time.is_none() && self.is_late {
+            let fault =
+                Fault::new(format!("{name} is a window over time, and late events do not hold that of their position"));
+            return Err(fault.hint("take windows of the late events, or keep the last so many values"));
+        }
         let Some(PositionTime { field, shift }) = self.event_time else {
             return Err(Fault::new(format!("{name} is a window over time, but the event has none"))
                 .hint("declare the event time, or keep the last so many values"));

@@ -12,7 +12,7 @@ pub(super) fn stream(text: &mut String, program: &Program, id: StreamId) {
     let mut targets = readers(program, id);
     let sinks = program.sinks.iter().filter(|s| s.stream == id);
     targets.extend(sinks.map(|s| format!("sink {}", s.name)));
-    let quiet = matches!(stream.origin, Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_));
+    let quiet = program.late_of(id).is_some() || matches!(stream.origin, Origin::Bad(_) | Origin::Failed(_));
     if quiet && targets.is_empty() {
         return;
     }
@@ -61,6 +61,9 @@ fn head(program: &Program, id: StreamId) -> String {
             };
             let keeps = stream.remembers().map(|time| format!(", answers kept for {} s", time as f64 / 1e6));
             format!("source {name} {{{schema}}}, {time}{}", keeps.unwrap_or_default())
+        }
+        Origin::Map { .. } if program.late_of(id).is_some() => {
+            format!("{name} {{{schema}}}, each at the greatest time or mark before it")
         }
         Origin::Filter { input, predicate, .. } => {
             let names = Names::event(&program.streams[*input].schema);

@@ -103,6 +103,8 @@ impl FlowGraph {
             Origin::Source { .. } => (NodeKind::Source, None),
             Origin::Due(due) if due.is_ticks() => (NodeKind::Ticks, None),
             Origin::Filter { input, .. } => (NodeKind::Filter, Some(*input)),
+            // Of the source's node.
+            Origin::Map { .. } if program.late_of(id).is_some() => return,
             Origin::Map { input, .. } => (NodeKind::Map, Some(*input)),
             _ => return,
         };
@@ -200,13 +202,14 @@ fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
     match &stream.origin {
         Origin::Source { .. } => (NodeKind::Source, &stream.name),
         Origin::Filter { .. } => (NodeKind::Filter, &stream.name),
+        Origin::Map { input, .. } if program.late_of(id).is_some() => producer(program, *input),
         Origin::Map { .. } => (NodeKind::Map, &stream.name),
         Origin::Due(due) if due.is_wakes() => {
             (NodeKind::Table, stream.name.strip_suffix(".woken").unwrap_or(&stream.name))
         }
         Origin::Due(_) => (NodeKind::Ticks, &stream.name),
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(*t),
-        Origin::Late(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
+        Origin::Late(of) | Origin::LateRoot(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
     }
 }
 

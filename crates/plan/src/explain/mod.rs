@@ -120,6 +120,7 @@ fn carries(program: &Program, id: StreamId) -> bool {
         Origin::Late(_) | Origin::Bad(_) => false,
         // A clock is there so that time passes.
         Origin::Source { lateness, .. } if lateness < 0 => false,
+        Origin::Map { .. } if program.late_of(id).is_some() => false,
         Origin::Committed(transaction) => !program.transactions[transaction].committed.passes_event,
         Origin::Aborted(transaction) if program.transactions[transaction].is_nested() => false,
         Origin::Aborted(transaction) => can_fail(&program.transactions[transaction].reasons),

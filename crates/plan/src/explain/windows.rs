@@ -23,7 +23,7 @@ impl Program {
     }
 }
 
-/// Whether a stream is a part of a window over a stream, and no result of its own.
+/// Whether a stream is a part of a window over a stream, or of how late events come in, and no result of its own.
 pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
         Origin::Committed(of) => program.transactions[of].is_hidden(),
@@ -31,6 +31,9 @@ pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
         // A transaction emits a second time for a window.
         Origin::Emitted(of, output) => program.transactions[of].emits[output].name.contains('.'),
         Origin::Due(ref due) if due.is_wakes() => false,
+        Origin::LateRoot(_) => true,
+        Origin::Map { .. } if program.late_of(id).is_some() => false,
+        Origin::Failed(of) if program.late_of(of).is_some() => true,
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
         Origin::Failed(of) => is_hidden(program, of),
         _ => false,

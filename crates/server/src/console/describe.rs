@@ -54,7 +54,8 @@ fn table_of(table: &Table) -> Value {
 /// The streams of events that were refused: late and bad ones, those that failed in a filter or map, aborts.
 pub fn refused(program: &Program) -> impl Iterator<Item = StreamId> {
     shown_streams(program).filter(|&id| {
-        matches!(program.streams[id].origin, Origin::Late(_) | Origin::Bad(_) | Origin::Failed(_) | Origin::Aborted(_))
+        program.late_of(id).is_some()
+            || matches!(program.streams[id].origin, Origin::Bad(_) | Origin::Failed(_) | Origin::Aborted(_))
     })
 }
 
@@ -84,10 +85,10 @@ fn fields(schema: &Schema) -> Vec<Value> {
 /// How an event that was refused is found in the log: the source, and the field that holds its event time there. None if
 /// the events do not come from one source as they are, or have no time.
 fn position(program: &Program, id: StreamId) -> Option<(&str, &str)> {
-    let inputs = match program.streams[id].origin {
-        Origin::Aborted(transaction) => program.transactions[transaction].inputs.clone(),
-        Origin::Late(source) => vec![source],
-        _ => return None,
+    let inputs = match (program.late_of(id), &program.streams[id].origin) {
+        (Some(source), _) => vec![source],
+        (None, Origin::Aborted(transaction)) => program.transactions[*transaction].inputs.clone(),
+        (None, _) => return None,
     };
     let mut sources = inputs.into_iter().map(|input| unchanged(program, input));
     let source = sources.next()??;
@@ -102,6 +103,7 @@ fn position(program: &Program, id: StreamId) -> Option<(&str, &str)> {
 fn unchanged(program: &Program, id: StreamId) -> Option<StreamId> {
     match program.streams[id].origin {
         Origin::Source { .. } => Some(id),
+        Origin::Map { .. } => program.late_of(id),
         Origin::Filter { input, .. } => unchanged(program, input),
         _ => None,
     }

@@ -98,6 +98,10 @@ fn events(program: &Program, summary: &Summary, live: &Live, carried: Carried) -
 
 /// The events of a stream, where they are counted.
 fn of_stream(program: &Program, summary: &Summary, stream: StreamId) -> Option<u64> {
+    if let Some(source) = program.late_of(stream) {
+        let name = &program.streams[source].name;
+        return summary.sources.iter().find(|source| source.name == *name).map(|source| source.late);
+    }
     match program.streams[stream].origin {
         Origin::Source { .. } => {
             let name = &program.streams[stream].name;

@@ -19,7 +19,8 @@ pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     let mut sampled: Vec<(TableId, RowAddress)> = Vec::new();
     let step = (epoch.operations() / SAMPLE).max(1);
     let mut next = epoch.number as usize % step;
-    let on_source = |root: StreamId| matches!(machine.program.streams[root].origin, Origin::Source { .. });
+    let on_source =
+        |root: StreamId| matches!(machine.program.streams[root].origin, Origin::Source { .. } | Origin::LateRoot(_));
     for (id, input) in epoch.work.inputs.iter_enumerated() {
         if input.len == 0 || machine.wiring.cascades || !on_source(machine.wiring.inputs[id].root) {
             continue;

@@ -3,7 +3,7 @@
 //! Such a record stands at the greatest time of its split's earlier events, or at the split's mark where that is greater
 //! (`docs/formalism.md`, "Marks and lateness"). In a split these times never fall, so the records of a source with one split
 //! are in order as they come, and an epoch takes all of them. Those of several splits wait, like events, until no record
-//! with a smaller position can come, and are merged.
+//! with a smaller position can come, and are merged. Late events that are inputs wait among the others ([`super::late`]).
 
 use crate::epoch::Epoch;
 use crate::gate::Gate;
@@ -19,6 +19,8 @@ pub struct Aside {
     pub late: Vec<(RecordBatch, Vec<i64>)>,
     /// Bad records, each with the time that it stands at.
     pub bad: Vec<(i64, BadRecord)>,
+    /// In a checkpoint, where late events are inputs: by late event, how many of the other held events are before it.
+    pub after: Vec<u64>,
 }
 
 impl Aside {

@@ -14,38 +14,46 @@ impl Gate {
         self.queues.len() > self.sources()
     }
 
-    /// Gives each source the events of its splits, in the order in which they pass.
-    pub(super) fn join_parts(&self, mut parts: Vec<Option<RecordBatch>>, epoch: &mut Epoch) {
-        let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources()];
-        let mut batches: Vec<Vec<usize>> = vec![Vec::new(); self.sources()];
+    /// Gives each source the events of its splits, in the order in which they pass; late events that are inputs are those
+    /// of a stream of their own. `runs` is this order, in runs of parts.
+    pub(super) fn join_parts(&self, mut parts: Vec<Option<RecordBatch>>, runs: &[(u32, u32)], epoch: &mut Epoch) {
+        if !self.has_splits() {
+            for (part, events) in parts.into_iter().enumerate().filter(|(_, events)| events.is_some()) {
+                epoch.input.sources[self.stream_of(part)].events = events;
+            }
+            return;
+        }
+        let streams = epoch.input.sources.len();
+        let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); streams];
+        let mut batches: Vec<Vec<usize>> = vec![Vec::new(); streams];
         let mut begun: Vec<Option<(usize, usize)>> = vec![None; parts.len()];
-        for &(split, count) in &epoch.input.merge {
-            let source = self.source_of(split as usize);
-            let batches = &mut batches[source];
-            let (number, from) = begun[split as usize].get_or_insert_with(|| {
-                batches.push(split as usize);
+        for &(part, count) in runs {
+            let stream = self.stream_of(part as usize);
+            let batches = &mut batches[stream];
+            let (number, from) = begun[part as usize].get_or_insert_with(|| {
+                batches.push(part as usize);
                 (batches.len() - 1, 0)
             });
-            rows[source].extend((*from..*from + count as usize).map(|row| (*number, row)));
+            rows[stream].extend((*from..*from + count as usize).map(|row| (*number, row)));
             *from += count as usize;
         }
-        for (source, splits) in batches.into_iter().enumerate() {
-            let of: Vec<RecordBatch> = splits.iter().filter_map(|&split| parts[split].take()).collect();
-            epoch.input.sources[source].events = match &of[..] {
+        for (stream, of) in batches.into_iter().enumerate() {
+            let of: Vec<RecordBatch> = of.iter().filter_map(|&part| parts[part].take()).collect();
+            epoch.input.sources[stream].events = match &of[..] {
                 [] => None,
                 [sole] => Some(sole.clone()),
                 of => {
                     let of: Vec<&RecordBatch> = of.iter().collect();
-                    Some(interleave_record_batch(&of, &rows[source]).expect("batches of one source have one schema"))
+                    Some(interleave_record_batch(&of, &rows[stream]).expect("batches of one source have one schema"))
                 }
             };
         }
         assert!(parts.iter().all(Option::is_none), "each event that passes has its place in the order");
     }
 
-    /// Turns runs of splits into runs of sources.
-    pub(super) fn merge_by_source(&self, merge: &mut Vec<(u32, u32)>) {
-        merge.iter_mut().for_each(|(split, _)| *split = self.source_of(*split as usize) as u32);
+    /// Turns runs of parts into runs of streams.
+    pub(super) fn merge_by_stream(&self, merge: &mut Vec<(u32, u32)>) {
+        merge.iter_mut().for_each(|(part, _)| *part = self.stream_of(*part as usize) as u32);
         merge.dedup_by(|next, run| {
             let same = next.0 == run.0;
             run.1 += if same { next.1 } else { 0 };

@@ -19,6 +19,7 @@
 //! a segment without a copy; any other is merged with the segments that it overlaps.
 
 mod aside;
+mod late;
 mod merge;
 mod queue;
 pub mod sent;
@@ -27,6 +28,7 @@ mod standing;
 use crate::due::DueCut;
 use crate::epoch::Epoch;
 pub use crate::gate::aside::Aside;
+use crate::gate::late::{Divided, LateAmong, LateStream};
 use crate::gate::queue::{Queue, Segment, SplitPlace};
 use crate::gate::sent::{SentOrder, SourceRun};
 pub use crate::gate::standing::Standing;
@@ -80,6 +82,8 @@ pub struct Gate {
     expects: Vec<bool>,
     /// By source: whether it is read in splits, so that late and bad records wait for their order.
     orders: Vec<bool>,
+    /// By source: the stream of its late events, if they are inputs.
+    lates: Vec<Option<LateStream>>,
     /// The sent events among those that are held.
     sent: SentOrder,
     /// The time and split of the last event that has passed in this run.
@@ -93,6 +97,7 @@ pub struct Gate {
 impl Gate {
     /// A gate for the sources of a program, given their streams.
     pub fn new(program: &Program, sources: &[StreamId]) -> Self {
+        let lates = LateStream::of(program, sources);
         let queue = |(source, &stream): (usize, &StreamId)| {
             let stream = &program.streams[stream];
             let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
@@ -100,11 +105,12 @@ impl Gate {
             let place = SplitPlace { source, split: 0 };
             let mut queue = Queue::new(place, stream.own_time().map(|f| (f, ty(f))), lateness);
             queue.filled = stream.filled_time().map(|f| (f, ty(f)));
+            queue.takes_late = lates[source].is_some();
             queue
         };
         let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
         let (expects, orders) = (vec![false; queues.len()], vec![false; queues.len()]);
-        Gate { queues, expects, orders, sent: SentOrder::default(), passed: None, boundary: None, ran: None }
+        Gate { queues, expects, orders, lates, sent: SentOrder::default(), passed: None, boundary: None, ran: None }
     }
 
     /// The number of splits of all sources.
@@ -147,6 +153,7 @@ impl Gate {
         assert!(first.time_field.is_some(), "only sources with event time have several splits");
         let mut queue = Queue::new(place, first.time_field, first.lateness);
         queue.begin = begin;
+        queue.takes_late = first.takes_late;
         self.queues.push(queue);
         self.queues.len() - 1
     }
@@ -182,7 +189,7 @@ impl Gate {
             if is_sent {
                 self.sent.push(source, batch.num_rows());
             }
-            queue.push(Segment { batch, times, arrived });
+            queue.push(Segment { batch, times, arrived, late: None });
         }
     }
 
@@ -323,6 +330,10 @@ impl Gate {
         for queue in self.queues.iter().filter(|queue| queue.holds_back()) {
             lowest = lowest.min((queue.low()?, queue.place));
         }
+        // A late event may stand beyond the times that were shown.
+        if self.takes_late() && !self.ended() {
+            lowest = lowest.min((self.shown()?, SplitPlace::LAST));
+        }
         Some(lowest)
     }
 
@@ -389,7 +400,7 @@ impl Gate {
         epoch.input.sent = sent;
         epoch.input.least_time = epoch.input.merge[..timed].first().and_then(|&(first, _)| heads[first as usize]);
         let fills = taken.iter().zip(&self.queues).any(|(&count, queue)| count > 0 && queue.filled.is_some());
-        self.take(taken, epoch);
+        let by_stream = self.take(taken, epoch);
         if let Cut::Due(at) = cut {
             self.ran = self.ran.max(Some(at.boundary));
         }
@@ -401,8 +412,9 @@ impl Gate {
         assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         self.check_order(&heads, &epoch.input.merge[..timed]);
         assert!(due.is_empty() || epoch.input.events == 0, "what is due has an epoch of its own");
-        if self.has_splits() {
-            self.merge_by_source(&mut epoch.input.merge);
+        if let Some(mut runs) = by_stream {
+            self.merge_by_stream(&mut runs);
+            epoch.input.merge = runs;
         }
         epoch.input.merge.extend(due);
         true
@@ -530,30 +542,37 @@ impl Gate {
         (taken, sent.clone())
     }
 
-    /// Moves the first events of each queue to an epoch, with the late and bad records that may pass.
-    fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) {
+    /// Moves the first events of each queue to an epoch, with the late and bad records that may pass. Gives their order in
+    /// runs of parts, if these are not the sources.
+    fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) -> Option<Vec<(u32, u32)>> {
         debug_assert_eq!(merged(&epoch.input.merge), taken.iter().sum::<usize>(), "the order covers the events taken");
         self.take_aside(epoch);
-        let mut parts = vec![None; if self.has_splits() { self.queues.len() } else { 0 }];
+        let among = taken.iter().zip(&self.queues).map(|(&count, queue)| queue.late_among(count));
+        let among: Vec<Option<LateAmong>> = among.collect();
+        let is_divided = self.has_splits() || among.iter().any(Option::is_some);
+        let mut divided = is_divided.then(|| Divided::new(among));
         // The time of the sent events is that of the others.
         let (sent, timed): (Vec<_>, Vec<_>) = (0..taken.len()).partition(|&s| self.queues[s].filled.is_some());
         for s in timed.into_iter().chain(sent).filter(|&s| taken[s] > 0) {
             let (count, anchor) = (taken[s], self.anchor());
-            let events = Some(self.queues[s].take(count, anchor, &mut epoch.input.arrivals));
+            let events = self.queues[s].take(count, anchor, &mut epoch.input.arrivals);
             epoch.input.events += count;
-            match parts.get_mut(s) {
-                Some(part) => *part = events,
-                None => epoch.input.sources[s].events = events,
+            match &mut divided {
+                Some(divided) => divided.add(self, s, events),
+                None => epoch.input.sources[s].events = Some(events),
             }
         }
-        if self.has_splits() {
-            self.join_parts(parts, epoch);
-        }
+        let runs = divided.map(|divided| {
+            let runs = divided.runs(&epoch.input.merge);
+            self.join_parts(divided.parts, &runs, epoch);
+            runs
+        });
         debug_assert_eq!(
             arrived(&epoch.input.arrivals),
             epoch.input.events,
             "each event of an epoch has an arrival time"
         );
+        runs
     }
 }
 

@@ -1,11 +1,12 @@
 //! The events that the gate holds for one source, as segments in order.
 
 use crate::gate::aside::Aside;
+use crate::gate::late;
 use crate::io::BadRecord;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
-use arrow_buffer::ScalarBuffer;
+use arrow_buffer::{BooleanBuffer, ScalarBuffer};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use std::collections::VecDeque;
@@ -20,6 +21,8 @@ pub(super) struct Segment {
     pub(super) batch: RecordBatch,
     pub(super) times: ScalarBuffer<i64>,
     pub(super) arrived: Arrived,
+    /// Which of them are late, and stand at another time than they hold; none where none is.
+    pub(super) late: Option<BooleanBuffer>,
 }
 
 /// When a segment's events arrived.
@@ -78,6 +81,8 @@ pub(super) struct Queue {
     pub(super) place: SplitPlace,
     pub(super) time_field: Option<(usize, Type)>,
     pub(super) lateness: i64,
+    /// Whether its late events are inputs, and pass where they stand.
+    pub(super) takes_late: bool,
     /// The field that gets the time of the position when events pass.
     pub(super) filled: Option<(usize, Type)>,
     /// Its events are sent, and have anchored positions. Never with event time.
@@ -147,6 +152,7 @@ impl Segment {
             batch: self.batch.slice(from, len),
             times: self.times.slice(from, len),
             arrived: self.arrived.slice(from, len),
+            late: self.late.as_ref().map(|late| late.slice(from, len)),
         }
     }
 }
@@ -158,6 +164,7 @@ impl Queue {
             place,
             time_field,
             lateness,
+            takes_late: false,
             filled: None,
             is_sent: false,
             greatest: None,
@@ -249,17 +256,18 @@ impl Queue {
     pub(super) fn ingest(&mut self, batch: RecordBatch, now: u64) {
         let Some(times) = self.times(&batch) else {
             let times = self.next_times(batch.num_rows());
-            self.push(Segment { batch, times, arrived: Arrived::Together(now) });
+            self.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });
             return;
         };
         let (punctual, late) = self.divide(&times);
         let segment = match late {
-            None => Segment { batch, times, arrived: Arrived::Together(now) },
+            None => Segment { batch, times, arrived: Arrived::Together(now), late: None },
+            Some(late) if self.takes_late => late::standing(batch, &times, late, now),
             Some(LateRows { rows: late, stand }) => {
                 self.aside.late.push((rows(&batch, &late), stand));
                 assert_eq!(punctual.len() + late.len(), times.len(), "each event is punctual or late");
                 let kept = punctual.iter().map(|&row| times[row as usize]).collect();
-                Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now) }
+                Segment { batch: rows(&batch, &punctual), times: kept, arrived: Arrived::Together(now), late: None }
             }
         };
         if !segment.times.is_empty() {
@@ -360,7 +368,8 @@ impl Queue {
         order.sort_by_key(|&row| times[row as usize]);
         let times = order.iter().map(|&row| times[row as usize]).collect();
         let arrived = Arrived::Apart(order.iter().map(|&row| arrivals[row as usize]).collect());
-        self.push(Segment { batch: rows(&batch, &order), times, arrived });
+        let late = late::in_order(&parts, &order);
+        self.push(Segment { batch: rows(&batch, &order), times, arrived, late });
     }
 
     /// The number of events up to `limit` to take as one batch: at most `most`, and only from the first segment if it
@@ -428,6 +437,6 @@ fn filled(events: &RecordBatch, (field, ty): (usize, Type), time: i64) -> Record
     RecordBatch::try_new(events.schema(), columns).expect("the columns are of the schema")
 }
 
-fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {
+pub(super) fn rows(batch: &RecordBatch, rows: &[u32]) -> RecordBatch {
     take_record_batch(batch, &UInt32Array::from(rows.to_vec())).expect("rows of the batch")
 }

@@ -26,7 +26,7 @@ pub struct Standing {
     pub is_sent: bool,
     /// The events that are held back, in order.
     pub held: Vec<RecordBatch>,
-    /// The late and bad records that wait for their order.
+    /// The late and bad records that wait for their order; late events that are inputs are among those that are held back.
     pub aside: Aside,
 }
 
@@ -35,17 +35,20 @@ impl Gate {
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         let anchor = self.anchor();
-        let of = |q: &Queue| Standing {
-            begin: q.begin,
-            greatest: q.greatest,
-            punctuated: q.punctuated,
-            passed: q.taken,
-            last_time: q.filled.map_or(q.last_time, |_| anchor),
-            ended: q.ended,
-            is_open: self.expects[q.place.source],
-            is_sent: q.is_sent,
-            held: q.segments.iter().map(|s| s.batch.clone()).collect(),
-            aside: q.aside.clone(),
+        let of = |q: &Queue| {
+            let (held, aside) = q.held_apart();
+            Standing {
+                begin: q.begin,
+                greatest: q.greatest,
+                punctuated: q.punctuated,
+                passed: q.taken,
+                last_time: q.filled.map_or(q.last_time, |_| anchor),
+                ended: q.ended,
+                is_open: self.expects[q.place.source],
+                is_sent: q.is_sent,
+                held,
+                aside,
+            }
         };
         self.queues.iter().map(of).collect()
     }
@@ -65,6 +68,8 @@ impl Gate {
         queue.ended_before = standing.ended;
         queue.is_sent = standing.is_sent;
         queue.aside = standing.aside;
+        let after = std::mem::take(&mut queue.aside.after);
+        let late = if queue.takes_late { std::mem::take(&mut queue.aside.late) } else { Vec::new() };
         // Without event time, the held events are the last that arrived.
         let mut counter = match (queue.time_field, standing.greatest) {
             (None, Some(greatest)) => greatest + 1 - held as i64,
@@ -81,7 +86,8 @@ impl Gate {
             if queue.is_sent {
                 self.sent.push(source, batch.num_rows());
             }
-            queue.push(Segment { batch, times, arrived: Arrived::Together(now) });
+            queue.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });
         }
+        queue.put_late(late, &after, now);
     }
 }

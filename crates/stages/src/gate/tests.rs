@@ -10,7 +10,7 @@ use tidemill_histories::Random;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;
-use tidemill_plan::build::PlanBuilder;
+use tidemill_plan::build::{PlanBuilder, late, literal};
 use typed_index_collections::ti_vec;
 
 /// Splits of sources and their deliveries: the times of their events, in order of arrival.
@@ -21,12 +21,14 @@ struct Case {
     schema: Schema,
     lateness: Option<i64>,
     times: Vec<Vec<i64>>,
+    /// Whether late events are inputs.
+    takes_late: bool,
 }
 
 /// (split, ordinal of arrival) of each event.
 type Events = Vec<(usize, i64)>;
 
-/// What has passed: the punctual events; by source, the late ones, and the bad records by the event that each precedes.
+/// What has passed: the punctual events, and late ones that are inputs; by source, the other late ones, and the bad records by the event that each precedes.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     punctual: Events,
@@ -57,7 +59,24 @@ impl Case {
         let plan = (0..sources).fold(PlanBuilder::new("gate"), source).build();
         let program = analyze(&plan).expect("a valid plan");
         let schema = program.streams.raw[0].schema.clone();
-        Case { of, program, schema, lateness, times }
+        Case { of, program, schema, lateness, times, takes_late: false }
+    }
+
+    /// The same case, where late events are inputs.
+    fn taking_late(self) -> Case {
+        let time = if self.schema.fields[0].scalar_type().is_some_and(|ty| ty.ty == Type::Time) {
+            Type::Time
+        } else {
+            Type::Int
+        };
+        let lateness = self.lateness.expect("a case with event time");
+        let sources = self.of.iter().max().expect("a source") + 1;
+        let source = |plan: PlanBuilder, s: usize| {
+            plan.source(format!("source{s}"), |of| of.event_time("at", time).field("n", Type::Int).lateness(lateness))
+                .filter(format!("late{s}"), late(format!("source{s}")), literal(true))
+        };
+        let plan = (0..sources).fold(PlanBuilder::new("gate"), source).build();
+        Case { program: analyze(&plan).expect("a valid plan"), takes_late: true, ..self }
     }
 
     fn batch(&self, source: usize, from: usize, to: usize) -> SourceBatch {
@@ -89,6 +108,10 @@ impl Case {
                 match self.lateness {
                     None => punctual.push((n, s, n)),
                     Some(lateness) if greatest.is_some_and(|g| (time as i128) < g as i128 - lateness as i128) => {
+                        if self.takes_late {
+                            punctual.push((stands, s, n));
+                            continue;
+                        }
                         late[self.of[s]].push((stands, s, n));
                         continue;
                     }
@@ -165,12 +188,14 @@ impl Case {
             let taken: Vec<Vec<i64>> =
                 epoch.input.sources.iter().map(|s| s.events.as_ref().map_or_else(Vec::new, &column)).collect();
             let mut next = vec![0; taken.len()];
+            let sources = self.program.sources().count();
             for &(source, count) in &epoch.input.merge {
                 for _ in 0..count {
                     let event = taken[source as usize][next[source as usize]];
                     let (split, event) = ((event / ORDINALS) as usize, event % ORDINALS);
-                    assert_eq!(self.of[split], source as usize);
-                    let is_below = self.times[split][event as usize] < *complete;
+                    let is_late = source as usize >= sources;
+                    assert!(is_late || self.of[split] == source as usize, "an event is of its source");
+                    let is_below = !is_late && self.times[split][event as usize] < *complete;
                     assert!(self.lateness.is_none() || !is_below, "nothing below a punctuation comes after it");
                     seen.punctual.push((split, event));
                     next[source as usize] += 1;
@@ -241,6 +266,56 @@ fn random_splits_are_merged_in_position_order() {
             .collect();
         let ty = if round % 2 == 0 { Type::Int } else { Type::Time };
         check(&Case::with_splits(lateness, ty, sources, of, times), &mut random, 6);
+    }
+}
+
+/// Late events that are inputs pass between the others, where they stand.
+#[test]
+fn late_events_that_are_inputs_pass_in_position_order() {
+    let mut random = Random::new(21);
+    for round in 0..200 {
+        let (sources, more) = (1 + random.below(3), random.below(4) * (round % 2));
+        let of = (0..sources).chain((0..more).map(|_| random.below(sources)).collect::<Vec<_>>()).collect::<Vec<_>>();
+        let lateness = Some([0, 1, 5, -2][random.below(4)]);
+        let (step, back) = ([1, 2, 10][random.below(3)], [1, 4, 30][random.below(3)]);
+        let times = of
+            .iter()
+            .map(|_| {
+                let (mut time, count) = (random.below(20) as i64, random.below(60));
+                let at = |_| {
+                    time += random.below(step) as i64;
+                    time - random.below(back + 1) as i64
+                };
+                (0..count).map(at).collect()
+            })
+            .collect();
+        let ty = if round % 3 == 0 { Type::Time } else { Type::Int };
+        check(&Case::with_splits(lateness, ty, sources, of, times).taking_late(), &mut random, 6);
+    }
+}
+
+/// A checkpoint has late events that wait, with their places among the others.
+#[test]
+fn late_events_that_wait_stand_where_they_stood() {
+    let case = Case::new(Some(0), Type::Int, vec![vec![5, 3, 5, 9, 4, 9], vec![0]]).taking_late();
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    gate.ingest(0, case.batch(0, 0, 6), 0);
+    gate.ingest(1, case.batch(1, 0, 1), 0);
+    let mut epoch = Epoch::new(&case.program, &code, &wiring);
+    assert!(gate.cut(&Cut::Most(1), &mut epoch), "that of the other source");
+    let standings = gate.standings();
+    assert_eq!((&standings[0].aside.after[..], standings[0].held.len()), (&[1, 3][..], 1));
+    let mut again = Gate::new(&case.program, &wiring.sources);
+    for (source, standing) in standings.into_iter().enumerate() {
+        again.stand(source, standing, 0);
+    }
+    for mut gate in [gate, again] {
+        epoch.clear();
+        (0..2).for_each(|source| gate.end(source));
+        assert!(gate.cut(&Cut::Most(10), &mut epoch));
+        assert_eq!(epoch.input.merge, [(0, 1), (2, 1), (0, 2), (2, 1), (0, 1)]);
     }
 }
 
