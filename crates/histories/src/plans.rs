@@ -64,8 +64,10 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     };
     // Few plans are so daring that most of their transactions abort.
     let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
+    // Few plans read all rows of tables: their events are followed one by one.
+    let scans = Random::new(seed ^ 0x05_ca_45).chance(15);
     for level in 0..levels {
-        let built = Level { level, size, risk };
+        let built = Level { level, size, risk, scans };
         built.derive(&mut random, &mut plan);
         if let Some(time) = time.filter(|_| random.chance(35)) {
             built.window(&mut random, &mut plan, time);
@@ -192,6 +194,7 @@ struct Level {
     level: usize,
     size: PlanSize,
     risk: usize,
+    scans: bool,
 }
 
 impl Level {
@@ -280,6 +283,7 @@ impl Level {
                 statements: if self.size == PlanSize::Large { 6 } else { 4 },
                 fans_out: self.level == 0,
                 risk: self.risk,
+                scans: self.scans,
             };
             let transaction = transaction_for(random, &task);
             plan.transactions.push(transaction);
