@@ -74,7 +74,8 @@ IsNullNode = TypedDict("IsNullNode", {"is_null": Expr})
 InNode = TypedDict("InNode", {"in": In})
 CallNode = TypedDict("CallNode", {"call": Call})
 LengthNode = TypedDict("LengthNode", {"length": str})
-_Name = LocalNode | EventNode | ElementNode | CellNode | WindowNode | AggregateNode | ExistsNode | LengthNode
+RowsNode = TypedDict("RowsNode", {"rows": str})
+_Name = LocalNode | EventNode | ElementNode | CellNode | WindowNode | AggregateNode | ExistsNode | LengthNode | RowsNode
 _Operator = UnaryNode | BinaryNode | CompareNode | AllNode | AnyNode | IfElseNode | IsNullNode | InNode | CallNode
 ExprNode = LiteralNode | _Name | _Operator
 
@@ -88,6 +89,7 @@ Assign = TypedDict("Assign", {"name": str, "value": Expr})
 ToCell = TypedDict("ToCell", {"role": str, "column": str, "value": Expr})
 If = TypedDict("If", {"condition": Expr, "then": Body, "otherwise": Body})
 ForEach = TypedDict("ForEach", {"variable": str, "list": str, "body": Body})
+ForRows = TypedDict("ForRows", {"variable": str, "role": str, "body": Body})
 ForRange = TypedDict("ForRange", {"variable": str, "start": Expr, "stop": Expr, "step": int, "body": Body})
 Require = TypedDict("Require", {"condition": Expr, "reason": str})
 Abort = TypedDict("Abort", {"reason": str})
@@ -102,6 +104,7 @@ SetNode = TypedDict("SetNode", {"set": ToCell})
 AddNode = TypedDict("AddNode", {"add": ToCell})
 IfNode = TypedDict("IfNode", {"if": If})
 ForEachNode = TypedDict("ForEachNode", {"for_each": ForEach})
+ForRowsNode = TypedDict("ForRowsNode", {"for_rows": ForRows})
 ForRangeNode = TypedDict("ForRangeNode", {"for_range": ForRange})
 RequireNode = TypedDict("RequireNode", {"require": Require})
 AbortNode = TypedDict("AbortNode", {"abort": Abort})
@@ -111,7 +114,7 @@ WakeNode = TypedDict("WakeNode", {"wake": Wake})
 EmitNode = TypedDict("EmitNode", {"emit": Emit})
 ReturnNode = TypedDict("ReturnNode", {"return": Return})
 _Store = AssignNode | SetNode | AddNode | InsertNode | DeleteNode | WakeNode
-_Flow = IfNode | ForEachNode | ForRangeNode | RequireNode | AbortNode | EmitNode | ReturnNode
+_Flow = IfNode | ForEachNode | ForRowsNode | ForRangeNode | RequireNode | AbortNode | EmitNode | ReturnNode
 StmtNode = _Store | _Flow | Literal["break", "continue"]
 
 # Tables.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from . import ir
 from .errors import PlanError
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["Table"]
 
 R = TypeVar("R", bound=Row)
+R_co = TypeVar("R_co", bound=Row, covariant=True)
+
+
+class AllRows(Protocol[R_co]):
+    """All rows of a table, in the body of a transaction."""
+
+    def __iter__(self) -> Iterator[R_co]:
+        """The rows in the order of their keys."""
+        ...
+
+    def __len__(self) -> int:
+        """How many there are before the transaction."""
+        ...
 
 
 class Table(Rows, Generic[R]):
@@ -74,6 +87,15 @@ class Table(Rows, Generic[R]):
                 what = "is a key column" if spec else "is not a column"
                 raise PlanError(f"'{name}' {what}", f"columns are {known}", f"table '{self.name}'")
         return self._role(key, "row", over, columns)
+
+    def all(self) -> AllRows[R]:
+        """All rows of the table as they are before the transaction, to loop over in the order of their keys, and to
+        count with ``len``. The loop only reads; rows that the transaction has deleted are passed over.
+
+        Each transaction of the program then runs one event at a time, and the rows are found and sorted for each event:
+        for small tables."""
+        # A role, with what can be done with it in the eyes of editors and type checkers.
+        return cast(AllRows[R], Role(self._app, self.name, (), "all"))
 
     @property
     def woken(self) -> Stream[Any]:

@@ -49,12 +49,12 @@ pub struct RoleState<'p> {
     pub role: &'p tidemill_plan::Role,
     pub table: &'p Table,
     pub layout: RowLayout,
-    /// The row of a role without list; loaded once.
+    /// The row of a role without list, or where all rows of its table are listed; loaded once.
     pub row: Option<Value>,
     /// Address of the role's rows, and for a role over a list of its starts.
     pub rows: Value,
     pub starts: Value,
-    /// Whether the row is known to exist at this point of the code. Never for a role over a list.
+    /// Whether the row is known to exist at this point of the code. Never for a role over a list or all rows of a table.
     pub known: bool,
 }
 
@@ -167,11 +167,28 @@ impl Body<'_, '_> {
 
     /// The address of a role's row, 0 where its key is null.
     pub fn row_of(&mut self, role: RoleId, element: Option<LoopId>) -> Value {
+        if let Some(number) = self.roles[role].role.scan {
+            return self.scanned_row(role, number);
+        }
         let Some(loop_id) = element else {
             return self.roles[role].row.expect("a role without list has one row");
         };
         let number = self.elements[loop_id].expect("analysis gives a running loop").number;
         self.row_of_element(role, number)
+    }
+
+    /// The row at hand of a role that is all rows of its table ([`InputView::rows`]), by the local with its number.
+    fn scanned_row(&mut self, role: RoleId, number: usize) -> Value {
+        let rows = self.roles[role].row.expect("a role without list has one address");
+        let number = self.local(number).word;
+        let address = self.l.at(rows, number, 3);
+        self.l.b.ins().load(I64, constant(), address, 8)
+    }
+
+    /// How many rows such a role has.
+    pub fn scanned_count(&mut self, role: RoleId) -> Value {
+        let rows = self.roles[role].row.expect("a role without list has one address");
+        self.l.b.ins().load(I64, constant(), rows, 0)
     }
 
     /// The row of a role over a list for the element of that number.
@@ -213,7 +230,7 @@ impl Body<'_, '_> {
         let header = self.l.load(row, 0);
         let exists = self.l.b.ins().band_imm_s(header, EXISTS as i64);
         self.fail_unless(exists, self.roles[role].role.no_row);
-        self.roles[role].known = self.roles[role].row.is_some();
+        self.roles[role].known = self.roles[role].row.is_some() && self.roles[role].role.scan.is_none();
     }
 
     /// Whether the role's row exists now.

@@ -28,6 +28,7 @@ impl Body<'_, '_> {
             Node::Cell { role, element, column } => self.cell(*role, *element, *column),
             Node::Exists { role, element } => plain(self.exists(*role, *element)),
             Node::Length(field) => plain(self.length(*field)),
+            Node::Rows { role } => plain(self.scanned_count(*role)),
             Node::Unwrap { value, reason } => {
                 let value = self.expr(value);
                 if let Some(null) = value.null {

@@ -78,7 +78,7 @@ impl PipelinePlan {
             let transaction = &program.transactions[delivery.transaction];
             let node = plan.node_of(transaction.inputs[delivery.input]);
             let target = &mut plan.nodes[node];
-            let roles = transaction.roles.iter().map(|role| match role.is_dependent() {
+            let roles = transaction.roles.iter().map(|role| match role.is_found_late() {
                 true => Vec::new(),
                 false => role.key.iter().map(|key| target.key_source(key, role.over)).collect(),
             });

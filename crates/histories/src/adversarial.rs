@@ -7,6 +7,7 @@ mod groups;
 mod limits;
 mod nests;
 mod rows;
+mod scans;
 mod transfers;
 mod undo;
 mod values;
@@ -41,6 +42,8 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("several transactions on each event", flows::several_on_each_event()),
         ("transactions that commit or abort as one", nests::all_or_none()),
         ("nests within what follows from one event", nests::crossed()),
+        ("all rows of tables that change", scans::of_changes()),
+        ("all rows within nests", scans::nested()),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

@@ -52,6 +52,20 @@ pub fn exists(role: &str) -> Expr {
     expr(ExprNode::Exists(role.into()))
 }
 
+/// `len(role)`, of a role that is all rows of its table.
+pub fn row_count(role: &str) -> Expr {
+    expr(ExprNode::Rows(role.into()))
+}
+
+pub fn for_rows(role: &str, body: Vec<Stmt>) -> Stmt {
+    stmt(StmtNode::ForRows { variable: "row".into(), role: role.into(), body })
+}
+
+/// A role that is all rows of a table.
+pub fn all_rows(name: &str, table: &str) -> RoleDef {
+    role(name, table, vec![], AccessDef::All)
+}
+
 pub fn unary(op: UnaryOp, value: Expr) -> Expr {
     expr(ExprNode::Unary { op, value: Box::new(value) })
 }

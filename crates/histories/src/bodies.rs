@@ -31,6 +31,8 @@ pub struct Task<'a> {
     pub fans_out: bool,
     /// See [`View::risk`].
     pub risk: usize,
+    /// Whether it may read all rows of tables.
+    pub scans: bool,
 }
 
 /// What goes out under a name.
@@ -56,6 +58,8 @@ struct Body<'a> {
     /// All locals with their types, and whether each is sure to be set here.
     locals: Vec<(String, ColumnType, bool)>,
     loops: Vec<Around>,
+    /// The roles whose rows a loop around the point at hand goes over.
+    scanned: Vec<String>,
     /// How many loops of any kind are around.
     loop_depth: usize,
     /// Roles whose row is taken to be there, rightly or not. Others are asked first.
@@ -72,6 +76,12 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     for number in 0..random.between(1, 4) {
         roles.push(random_role(random, task, format!("r{number}"), roles.last()));
     }
+    if task.scans && random.chance(60) {
+        for number in 0..random.between(1, 2) {
+            let table = random.pick(task.tables).name.clone();
+            roles.push(all_rows(&format!("a{number}"), &table));
+        }
+    }
     let outputs = (0..random.below(3)).map(|n| random_output(random, task, format!("e{n}"))).collect();
     let returned = random.chance(50).then(|| random_output(random, task, String::new()));
     let trusted = roles.iter().filter(|_| random.chance(45)).map(|r| r.name.clone()).collect();
@@ -80,6 +90,7 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
         roles: &roles,
         locals: Vec::new(),
         loops: Vec::new(),
+        scanned: Vec::new(),
         loop_depth: 0,
         trusted,
         outputs,
@@ -213,6 +224,10 @@ impl Body<'_> {
                 view.values.push(Visible { expr: local(name), ty: *ty, bounded: false });
             }
         }
+        for role in self.roles.iter().filter(|role| role.access == AccessDef::All) {
+            let expr = row_count(&role.name);
+            view.values.push(Visible { expr, ty: Type::Int.into(), bounded: true });
+        }
         for role in self.reachable() {
             view.roles.push(role.name.clone());
             for column in self.table(role).columns.iter().filter(|_| self.trusts(role)) {
@@ -240,12 +255,14 @@ impl Body<'_> {
     /// The roles that mean a row here.
     fn reachable(&self) -> Vec<&RoleDef> {
         let in_loop = |list: &String| self.loops.iter().any(|l| l.list == *list);
-        self.roles.iter().filter(|r| r.over.as_ref().is_none_or(in_loop)).collect()
+        let is_one = |role: &&RoleDef| role.access != AccessDef::All || self.scanned.contains(&role.name);
+        self.roles.iter().filter(|r| r.over.as_ref().is_none_or(in_loop)).filter(is_one).collect()
     }
 
     /// Whether a missing row does no harm, or is not expected.
     fn trusts(&self, role: &RoleDef) -> bool {
-        matches!(role.access, AccessDef::Create | AccessDef::ReadDefault) || self.trusted.contains(&role.name)
+        matches!(role.access, AccessDef::Create | AccessDef::ReadDefault | AccessDef::All)
+            || self.trusted.contains(&role.name)
     }
 
     fn table(&self, role: &RoleDef) -> &TableDef {
@@ -284,7 +301,7 @@ impl Body<'_> {
             42..50 if depth > 0 => self.visit(random, depth),
             50..56 if depth > 0 => Some(self.branch(random, depth)),
             56..68 if depth > 0 => self.for_each(random, depth),
-            68..75 if depth > 0 => Some(self.for_range(random, depth)),
+            68..75 if depth > 0 => self.for_rows(random, depth).or_else(|| Some(self.for_range(random, depth))),
             75..79 => Some(self.require(random)),
             79..82 => Some(self.guarded(random, |random| abort(random.pick::<&str>(&["no", "refused"])))),
             82..87 => self.insert(random),
@@ -405,6 +422,17 @@ impl Body<'_> {
         let body = self.loop_body(random, depth);
         self.locals[mine].2 = false;
         for_range(&variable, start, stop, step, body)
+    }
+
+    /// A loop over all rows of a table, if the transaction may have one here.
+    fn for_rows(&mut self, random: &mut Random, depth: usize) -> Option<Stmt> {
+        let free = |role: &&RoleDef| role.access == AccessDef::All && !self.scanned.contains(&role.name);
+        let roles: Vec<String> = self.roles.iter().filter(free).map(|role| role.name.clone()).collect();
+        let role = random.pick_any(&roles)?.clone();
+        self.scanned.push(role.clone());
+        let body = self.loop_body(random, depth);
+        self.scanned.pop();
+        Some(for_rows(&role, body))
     }
 
     fn loop_body(&mut self, random: &mut Random, depth: usize) -> Vec<Stmt> {

@@ -66,8 +66,10 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
     // Of numbers of its own, so that the other plans are the same as without.
     let takes_late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40);
+    // Few plans read all rows of tables: their events are followed one by one.
+    let scans = Random::new(seed ^ 0x05_ca_45).chance(15);
     for level in 0..levels {
-        let built = Level { level, size, risk, takes_late };
+        let built = Level { level, size, risk, takes_late, scans };
         built.derive(&mut random, &mut plan);
         if let Some(time) = time.filter(|_| random.chance(35)) {
             built.window(&mut random, &mut plan, time);
@@ -195,6 +197,7 @@ struct Level {
     size: PlanSize,
     risk: usize,
     takes_late: bool,
+    scans: bool,
 }
 
 impl Level {
@@ -283,6 +286,7 @@ impl Level {
                 statements: if self.size == PlanSize::Large { 6 } else { 4 },
                 fans_out: self.level == 0,
                 risk: self.risk,
+                scans: self.scans,
             };
             let transaction = transaction_for(random, &task);
             plan.transactions.push(transaction);

@@ -36,6 +36,7 @@ pub fn random_wakes(random: &mut Random, plan: &mut Plan, time: Type, risk: usiz
             statements: 3,
             fans_out: false,
             risk,
+            scans: false,
         };
         let mut transaction = transaction_for(random, &task);
         if let Some(again) = wake(random, &transaction, time).filter(|_| random.chance(40)) {

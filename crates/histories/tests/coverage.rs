@@ -91,7 +91,7 @@ fn abort_kind(reason: &str) -> String {
 const KINDS: &[&str] = &[
     "Assign", "Set", "If", "ForEach", "ForRange", "Break", "Continue", "Require", "Abort", "Insert", "Delete", "Emit",
     "Return", "Count Steps", "Count Memory", "Count Text", "Count List", "Counted Read", "Counted Made",
-    "Const", "Field", "Element", "Local", "Cell", "Exists", "Length", "Unwrap", "IsNull", "WordNeg", "WordAbs",
+    "Const", "Field", "Element", "Local", "Cell", "Exists", "Rows", "Length", "Unwrap", "IsNull", "WordNeg", "WordAbs",
     "FloatNeg", "FloatAbs", "And", "Or", "Not", "IfElse", "Concat", "Len", "List",
     "Word Add", "Word Sub", "Word Mul", "Word FloorDiv", "Word Mod", "Word DecimalDiv", "Word Min", "Word Max",
     "Float Add", "Float Sub", "Float Mul", "Float Div", "Float FloorDiv", "Float Mod", "Float Min", "Float Max",

@@ -84,7 +84,7 @@ impl Walk {
             Node::Cell { role, column, .. } => {
                 uses.insert((role, Some(column)));
             }
-            Node::Exists { role, .. } => {
+            Node::Exists { role, .. } | Node::Rows { role } => {
                 uses.insert((role, None));
             }
             Node::Local(local) => uses.extend(&self.locals[local]),
@@ -134,7 +134,9 @@ pub(crate) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(Rol
             meetings.push((i, i, Meeting::Possible));
         }
         for (j, b) in roles.iter().enumerate().skip(i + 1) {
-            if a.table != b.table || !(a.written || b.written) || differ(&a.key, &b.key) {
+            // Roles that are all rows meet whatever is written; that goes without saying.
+            let is_scan = a.scan.is_some() || b.scan.is_some();
+            if a.table != b.table || is_scan || !(a.written || b.written) || differ(&a.key, &b.key) {
                 continue;
             }
             let same = a.over.is_none() && b.over.is_none() && a.key == b.key;

@@ -108,7 +108,7 @@ fn keeps_to(program: &Program, roles: &[Role]) -> bool {
         let table = &program.tables[role.table];
         let column = table.groups.as_ref()?.column;
         let place = table.key.iter().position(|&key| key == column)?;
-        Some(role.key[place].clone())
+        role.key.get(place).cloned()
     };
     let expressions: Option<Vec<Expr>> = roles.iter().map(of).collect();
     expressions.is_some_and(|all| all.iter().all(|one| *one == all[0] && is_of_event(one)))
@@ -121,6 +121,7 @@ fn is_of_event(expression: &Expr) -> bool {
         Node::Element { .. }
             | Node::Cell { .. }
             | Node::Exists { .. }
+            | Node::Rows { .. }
             | Node::WindowRead { .. }
             | Node::WindowNext { .. }
             | Node::WindowField { .. }

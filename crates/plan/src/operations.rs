@@ -67,8 +67,8 @@ impl Operations {
     /// Takes a transaction apart; none where it stays whole.
     pub fn of(program: &Program, id: TransactionId) -> Option<Operations> {
         let transaction = &program.transactions[id];
-        let is_dependent = transaction.roles.iter().any(Role::is_dependent);
-        if transaction.is_final(program).is_some() || is_dependent {
+        let is_late = transaction.roles.iter().any(Role::is_found_late);
+        if transaction.is_final(program).is_some() || is_late {
             return None;
         }
         let groups = groups(transaction);

@@ -485,6 +485,8 @@ pub enum AccessDef {
     Read,
     /// `table.read(key, default=True)`: read only; a missing row reads as the columns' defaults.
     ReadDefault,
+    /// `table.all()`: all rows of the table, by [`StmtNode::ForRows`] and [`ExprNode::Rows`]; read only. The key is empty.
+    All,
 }
 
 /// Where something stands in the user's source text: 1-based lines, 0-based columns.
@@ -532,6 +534,9 @@ pub enum StmtNode {
     /// `for variable in range(start, stop, step): body`. Bounds are ints, evaluated once; the step
     /// is a constant other than zero.
     ForRange { variable: String, start: Expr, stop: Expr, step: i64, body: Vec<Stmt> },
+    /// `for variable in role: body`, of a role that is all rows of its table, in the order of their keys. Inside, the role is
+    /// the row at hand, which the source text calls `variable`. Rows that the transaction inserts are not visited, and those that it deletes are passed over.
+    ForRows { variable: String, role: String, body: Vec<Stmt> },
     /// Leave the innermost loop.
     Break,
     /// Go on with the innermost loop.
@@ -638,6 +643,8 @@ pub enum ExprNode {
     Pack(Vec<Expr>),
     /// `role.exists`
     Exists(String),
+    /// `len(role)`, of a role that is all rows of its table: how many there are before the transaction.
+    Rows(String),
     /// `-x`, `not x`
     Unary { op: UnaryOp, value: Box<Expr> },
     /// Arithmetic; `+` also joins text.

@@ -56,6 +56,7 @@ impl Display for Expr {
                 f.write_str(")")
             }
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
+            ExprNode::Rows(role) => write!(f, "len({role})"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),
             ExprNode::Unary { op: UnaryOp::Neg, value } => write!(f, "-{}", at(value, Level::Sign)),
             ExprNode::Unary { op: UnaryOp::Not, value } => write!(f, "not {}", at(value, Level::Not)),

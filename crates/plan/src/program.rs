@@ -73,6 +73,12 @@ pub struct Program {
 }
 
 impl Program {
+    /// A transaction with a role that is all rows of its table, if there is one, and that role.
+    pub fn scan(&self) -> Option<(&Transaction, &Role)> {
+        let mut roles = self.transactions.iter().flat_map(|t| t.roles.iter().map(move |role| (t, role)));
+        roles.find(|(_, role)| role.scan.is_some())
+    }
+
     /// The streams of the sources, by number.
     pub fn sources(&self) -> impl Iterator<Item = &Stream> {
         self.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }))
@@ -597,6 +603,13 @@ pub struct Role {
     pub key: Vec<Expr>,
     /// The list field with a row per element.
     pub over: Option<usize>,
+    /// Where the role is all rows of its table: the local, an `Int`, whose value is the number of the row at hand, from 0,
+    /// in the order of keys (false before true, words by number, text and bytes by their bytes). The rows are those before
+    /// the transaction, and stay at their numbers: one that is deleted is missing then. A loop from 0 to [`Node::Rows`]
+    /// sets the local, nothing else does, and the role's cells are read inside of such a loop only. The key is empty,
+    /// nothing is written, and nothing is shown with an abort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Option<LocalId>,
     /// What a read of a missing row gives.
     pub missing: Missing,
     /// Whether a write to a missing row inserts it with the defaults first.
@@ -617,6 +630,11 @@ pub struct Role {
 }
 
 impl Role {
+    /// Whether its rows are known only when the transaction is about to run.
+    pub fn is_found_late(&self) -> bool {
+        self.is_dependent() || self.scan.is_some()
+    }
+
     /// Whether its key depends on a value that is read.
     pub fn is_dependent(&self) -> bool {
         self.key.iter().any(|part| matches!(part.node, Node::Cell { .. }))
@@ -711,6 +729,8 @@ pub enum Node {
     Cell { role: RoleId, element: Option<LoopId>, column: usize },
     /// Whether the role's row exists as of now; false where the key is null.
     Exists { role: RoleId, element: Option<LoopId> },
+    /// How many rows a role has that is all rows of its table; `Int`. See [`Role::scan`].
+    Rows { role: RoleId },
     /// The number of elements of a list field.
     Length(usize),
     /// The operand (nullable), or abort where it is null.

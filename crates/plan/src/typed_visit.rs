@@ -17,6 +17,7 @@ macro_rules! walks {
                     | Node::Local(_)
                     | Node::Cell { .. }
                     | Node::Exists { .. }
+                    | Node::Rows { .. }
                     | Node::Length(_) => vec![],
                     Node::Unwrap { value, .. }
                     | Node::WordNeg { value, .. }

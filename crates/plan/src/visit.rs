@@ -13,6 +13,7 @@ impl Expr {
             | ExprNode::Cell { .. }
             | ExprNode::Window { .. }
             | ExprNode::Exists(_)
+            | ExprNode::Rows(_)
             | ExprNode::Length(_) => vec![],
             ExprNode::Unary { value, .. } | ExprNode::IsNull(value) | ExprNode::OrZero(value) => vec![value],
             ExprNode::Binary { left, right, .. } | ExprNode::Compare { left, right, .. } => vec![left, right],
@@ -39,6 +40,7 @@ impl Stmt {
                 record.fields.iter().map(|(_, v)| v).collect()
             }
             StmtNode::ForEach { .. }
+            | StmtNode::ForRows { .. }
             | StmtNode::Break
             | StmtNode::Continue
             | StmtNode::Abort { .. }
@@ -51,7 +53,9 @@ impl Stmt {
     pub fn blocks(&self) -> Vec<&[Stmt]> {
         match &self.node {
             StmtNode::If { then, otherwise, .. } => vec![then, otherwise],
-            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => vec![body],
+            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } | StmtNode::ForRows { body, .. } => {
+                vec![body]
+            }
             _ => vec![],
         }
     }

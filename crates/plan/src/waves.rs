@@ -18,12 +18,13 @@ pub struct Waves {
 }
 
 impl Waves {
-    /// Finds them; none where each event has to be followed through before the next: a key is read from a row, a
+    /// Finds them; none where each event has to be followed through before the next: a key is read from a row, a transaction
+    /// reads all rows of a table, a
     /// transaction that follows has several inputs, whose events would mix, or it shares a table that is written; and where
     /// transactions are nested, since what one of them does can end all of them.
     pub fn of(program: &Program) -> Option<Waves> {
         let transactions = &program.transactions;
-        if transactions.iter().any(|t| t.is_nested() || t.roles.iter().any(Role::is_dependent)) {
+        if transactions.iter().any(|t| t.is_nested() || t.roles.iter().any(Role::is_found_late)) {
             return None;
         }
         let of: TiVec<TransactionId, usize> = transactions.keys().map(|t| depth(program, t)).collect();

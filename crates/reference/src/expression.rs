@@ -37,6 +37,11 @@ pub trait Scope {
     fn exists(&self, _role: RoleId, _element: Option<LoopId>) -> bool {
         unreachable!("there are no roles here")
     }
+
+    /// How many rows a role has that is all rows of its table.
+    fn rows(&self, _role: RoleId) -> usize {
+        unreachable!("there are no roles here")
+    }
 }
 
 /// The fields of a new event.
@@ -63,6 +68,7 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
         Node::Local(local) => scope.local(*local).clone(),
         Node::Cell { role, element, column } => scope.cell(*role, *element, *column)?,
         Node::Exists { role, element } => Value::Bool(scope.exists(*role, *element)),
+        Node::Rows { role } => Value::Int(scope.rows(*role) as i64),
         Node::Length(field) => match scope.field(*field) {
             Value::List(elements) => Value::Int(elements.len() as i64),
             other => panic!("{other} where a list belongs"),

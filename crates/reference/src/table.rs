@@ -36,6 +36,11 @@ impl Table {
         self.rows.remove(key);
     }
 
+    /// The keys of all rows, in order.
+    pub fn keys(&self) -> Vec<Key> {
+        self.rows.keys().cloned().collect()
+    }
+
     pub fn rows(&self) -> Vec<Record> {
         self.rows.values().cloned().collect()
     }

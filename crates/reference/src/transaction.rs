@@ -90,6 +90,8 @@ struct Execution<'a> {
     emitted: Vec<(StreamId, Record)>,
     /// The keys that were read from rows before the body began; none where there was nothing to read.
     dependent: BTreeMap<RoleId, Option<Key>>,
+    /// Of each role that is all rows of its table: the keys of the rows before the transaction.
+    scans: BTreeMap<RoleId, Vec<Key>>,
     /// What it has counted against the limits.
     sums: Sums,
     /// What it did so far, where that is to be noted. Reading notes, too, which changes nothing else.
@@ -116,6 +118,7 @@ impl<'a> Execution<'a> {
             before: BTreeMap::new(),
             emitted: Vec::new(),
             dependent: BTreeMap::new(),
+            scans: BTreeMap::new(),
             sums: Sums::new(program.limits),
             steps: is_traced.then(RefCell::default),
         };
@@ -123,6 +126,9 @@ impl<'a> Execution<'a> {
             let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, &run)).collect();
             let key = values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key);
             run.dependent.insert(id, key);
+        }
+        for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.scan.is_some()) {
+            run.scans.insert(id, run.tables[role.table].keys());
         }
         run
     }
@@ -240,6 +246,10 @@ impl Execution<'_> {
     fn key(&self, role: RoleId, element: Option<LoopId>) -> Option<Key> {
         if let Some(key) = self.dependent.get(&role) {
             return key.clone();
+        }
+        if let Some(local) = self.role(role).scan {
+            let number = self.locals[local].as_ref().and_then(Value::word).expect("a loop is at one of the rows");
+            return Some(self.scans[&role][number as usize].clone());
         }
         let element = element.map(|loop_id| self.current(loop_id));
         let scope = KeyScope { event: self.event, element };
@@ -390,6 +400,10 @@ impl Scope for Execution<'_> {
         let exists = key.as_ref().is_some_and(|key| self.row(role, key).is_some());
         self.note(|| Step::Looked { role, key: key.map(|key| key.0), exists });
         exists
+    }
+
+    fn rows(&self, role: RoleId) -> usize {
+        self.scans[&role].len()
     }
 }
 

@@ -128,6 +128,14 @@ impl Run {
                 "a memory limit needs a state, in whose checkpoints the other rows are; give a state directory, or no limit".into(),
             )));
         }
+        if let Some((transaction, role)) = engine.program().scan().filter(|_| options.memory.is_some()) {
+            return Err(RunError::State(StateError::Refused(format!(
+                "transaction '{}' reads all rows of table '{}', and a memory limit would keep only some of them; \
+                 give no limit, or read the rows by their keys",
+                transaction.name,
+                engine.program().tables[role.table].name
+            ))));
+        }
         let failure = Arc::new(Failure::default());
         let on = Shared { machine: engine.machine.clone(), environment: environment.clone(), control, failure };
         let open = |durability| Durable::open(durability, options.memory, &on, &mut sinks, tick);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code, TransactionCode};
 use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
-use tidemill_state::{Earliest, Table};
+use tidemill_state::{Earliest, RowAddress, Table};
 use typed_index_collections::TiVec;
 
 /// Which data of an epoch is logged (S-Store, §3.2.5).
@@ -91,6 +91,8 @@ pub struct Scratch {
     pub keys: KeyScratch,
     /// Views of the current root.
     pub views: Vec<ColumnView>,
+    /// By role of the transaction at hand that is all rows of its table: their number, then their addresses.
+    pub scans: Vec<Vec<RowAddress>>,
 }
 
 #[allow(unsafe_code)]
@@ -105,6 +107,7 @@ impl Scratch {
             identity: Identity::default(),
             keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),
+            scans: Vec::new(),
         }
     }
 }

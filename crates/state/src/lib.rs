@@ -49,6 +49,7 @@ mod point_read;
 mod read_snapshot;
 mod recent;
 mod rows;
+mod scan;
 mod shape;
 mod snapshot;
 mod sync;

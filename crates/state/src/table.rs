@@ -332,6 +332,11 @@ impl Table {
         &self.shape
     }
 
+    /// The cells of the key.
+    pub(crate) fn key_cells(&self) -> &[KeyCell] {
+        &self.key
+    }
+
     pub(crate) fn nodes(&self) -> &RwLock<Nodes> {
         &self.nodes
     }

@@ -133,6 +133,9 @@ class Calls:
     def _length(self, node: ast.Call) -> ir.Expr:
         (argument,) = self.arguments(node, "len", 1, 1)
         span = self._scope.source.span(node)
+        rows = self._scope.scan(argument)
+        if rows is not None:
+            return ir.expr({"rows": rows}, span)
         field = self._scope.event_field(argument)
         if field is not None and self._scope.is_list(field):
             return ir.expr({"length": field}, span)

@@ -217,6 +217,9 @@ class Expressions:
             raise self._refuse(
                 node, f"the {scope.event_kind} as a whole is not a value", f"use its fields: {node.id}.name"
             )
+        if scope.scan(node) is not None:
+            hint = f"count them with len({node.id}), or loop over them"
+            raise self._refuse(node, f"'{node.id}' is all rows of a table, not a value", hint)
         if node.id in scope.roles:
             raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
         if node.id in scope.elements:
@@ -249,6 +252,9 @@ class Expressions:
             name = node.value.id
             if name in scope.events:
                 return ir.expr({"event": scope.field_of(name, node.attr)}, span)
+            if scope.scan(node.value) is not None:
+                hint = f"loop over them: 'for row in {name}:' and use row.{node.attr}"
+                raise self._refuse(node, f"'{name}' is all rows of a table, not one", hint)
             if name in scope.roles:
                 if node.attr in ROW_OPERATIONS:
                     raise self._refuse(

@@ -99,6 +99,7 @@ def _compile_transaction(
     plan_roles = {name: name for name in names}
     scope = Scope(source, function, context, {event}, plan_roles, assigned(body), lists)
     context.names.add([*roles, *scope.locals])
+    context.scans.update(name for name, (role, _) in roles.items() if role.access == "all")
     compilers = [RoleCompiler(scope, n, *roles[n], earlier=names[:i]) for i, n in enumerate(names)]
     definitions = [compiler.definition() for compiler in compilers]
     inserts = [insert for compiler in compilers for insert in compiler.inserts()]
@@ -277,7 +278,7 @@ def _roles(source: Source, definition: Definition, function: FunctionType) -> di
 def _role(source: Source, node: ast.expr, name: str, values: dict[str, Any]) -> Role:
     value = values[name]
     if not isinstance(value, Role):
-        hint = "roles are table.row(...), table.read(...), table.new(...); for a constant use a name outside"
+        hint = "roles are table.row(...), .read(...), .new(...) and .all(); for a constant use a name outside"
         raise source.refuse(node, f"the default of '{name}' is {type_name(value)}, not a role", hint)
     return value
 

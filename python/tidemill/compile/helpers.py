@@ -184,6 +184,8 @@ class Helpers:
                 inner.sides[name] = scope.sides[of.id]
         elif of.id in scope.roles:
             inner.roles[name] = scope.roles[of.id]
+            if of.id in scope.scanned:
+                inner.scanned.add(name)
         elif of.id in scope.elements and name not in inner.locals:
             inner.elements[name] = scope.elements[of.id]
         else:

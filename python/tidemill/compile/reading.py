@@ -136,6 +136,9 @@ def _checked_role(source: Source, node: ast.expr, name: str, role: object) -> Ro
     if role.new:
         hint = "let a transaction insert it, and read it here with table.read(...)"
         raise source.refuse(node, f"'{name}' is a row that is inserted, and a filter or map only reads", hint)
+    if role.access == "all":
+        hint = "let a transaction loop over them"
+        raise source.refuse(node, f"'{name}' is all rows of a table, and a filter or map has no loop", hint)
     if role.access not in ("read", "read_default"):
         key = ", ".join(repr(part) if isinstance(part, str) else "..." for part in role.keys)
         default = ", default=True" if role.access == "create" else ""

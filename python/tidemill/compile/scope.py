@@ -88,6 +88,8 @@ class Context:
     found: dict[CodeType, tuple[Source, Definition]] = field(default_factory=dict)
     """The helpers that were called."""
     names: Names = field(default_factory=Names)
+    scans: set[str] = field(default_factory=set)
+    """The roles of the plan that are all rows of a table."""
 
 
 @dataclass
@@ -107,6 +109,8 @@ class Scope:
     lists: Collection[str] | None = None
     """The list fields of the event, or none if not known."""
     elements: dict[str, Element] = field(default_factory=dict)
+    scanned: set[str] = field(default_factory=set)
+    """The variables of loops over all rows of a table: each stands for the row at hand."""
     sides: dict[str, str] = field(default_factory=dict)
     """Of the function of a join: the names of its events, with the sides of the plan for which they stand."""
     closed: Closed | None = None
@@ -138,6 +142,13 @@ class Scope:
     def is_role(self, node: ast.AST) -> bool:
         """Whether the node is a role itself."""
         return isinstance(node, ast.Name) and node.id in self.roles
+
+    def scan(self, node: ast.AST) -> str | None:
+        """The plan's name of a role that is all rows of a table, where the node is that role itself."""
+        if not isinstance(node, ast.Name) or node.id in self.scanned:
+            return None
+        role = self.roles.get(node.id)
+        return role if role in self.context.scans else None
 
     def event_field(self, node: ast.AST) -> str | None:
         """The field where the node is ``ev.field``; a window has none."""

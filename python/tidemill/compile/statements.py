@@ -206,6 +206,9 @@ class Statements:
         self._check_name(node.target, node.target.id)
         if isinstance(node.iter, ast.Call) and self._scope.static(node.iter.func) is range:
             return [self._for_range(node, node.target.id, node.iter)]
+        rows = self._scope.scan(node.iter)
+        if rows is not None:
+            return [self._for_rows(node, node.target.id, rows)]
         list_name = self._scope.event_field(node.iter)
         if list_name is None:
             lists = "a list of the event or over " if self._scope.closed is None else ""
@@ -219,6 +222,15 @@ class Statements:
         body = self._block(node.body)
         del self._scope.elements[variable]
         return ir.for_each(name, list_name, body, self._scope.source.span(node))
+
+    def _for_rows(self, node: ast.For, variable: str, role: str) -> ir.Stmt:
+        scope = self._scope
+        scope.roles[variable] = role
+        scope.scanned.add(variable)
+        body = self._block(node.body)
+        scope.scanned.remove(variable)
+        del scope.roles[variable]
+        return self._stmt(node, {"for_rows": {"variable": scope.local(variable), "role": role, "body": body}})
 
     def _for_range(self, node: ast.For, variable: str, bounds: ast.Call) -> ir.Stmt:
         arguments = self._expressions.calls.arguments(bounds, "range", 1, 3)

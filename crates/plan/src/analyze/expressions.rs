@@ -57,6 +57,7 @@ impl Scope<'_> {
             }
             ExprNode::Pack(values) => self.pack(values),
             ExprNode::Exists(role) => self.exists(role),
+            ExprNode::Rows(role) => self.rows(role),
             ExprNode::Unary { op: UnaryOp::Neg, value } => self.negate(expr, value),
             ExprNode::Unary { op: UnaryOp::Not, value } => Ok(not(self.condition(value)?)),
             ExprNode::Binary { op, left, right } => self.binary(expr, *op, left, right),

@@ -39,7 +39,7 @@ pub(super) fn check(body: &[Stmt], scope: &Scope<'_>) -> Checked<()> {
     }
     let mut fault = None;
     each_statement(body, &mut |statement| {
-        let StmtNode::ForEach { variable, .. } = &statement.node else { return };
+        let (StmtNode::ForEach { variable, .. } | StmtNode::ForRows { variable, .. }) = &statement.node else { return };
         if role(variable) {
             fault = fault.take().or(Some(clash(variable, "a role", "a loop variable").at(statement.span)));
         } else if local(variable) {
@@ -82,6 +82,9 @@ impl<'a> Assignment<'a> {
                     let mut inside = set.clone();
                     inside.insert(variable);
                     self.block(body, inside)?;
+                }
+                StmtNode::ForRows { body, .. } => {
+                    self.block(body, set.clone())?;
                 }
                 StmtNode::Return { .. } | StmtNode::Abort { .. } | StmtNode::Break | StmtNode::Continue => {
                     return Ok(None);
@@ -142,6 +145,12 @@ fn round(block: &[Stmt], scope: &mut Scope<'_>, next: &mut [Option<ColumnType>])
                 scope.loops.push(ActiveLoop { variable: variable.clone(), field, id: 0 });
                 round(body, scope, next);
                 scope.loops.pop();
+            }
+            StmtNode::ForRows { role, body, .. } => {
+                let Some(role) = scope.roles.iter().position(|r| r.name == *role) else { continue };
+                scope.scanned.push(role);
+                round(body, scope, next);
+                scope.scanned.pop();
             }
             _ => statement.blocks().into_iter().for_each(|inner| round(inner, scope, next)),
         }

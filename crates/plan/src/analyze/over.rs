@@ -524,7 +524,9 @@ fn returns(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match &stmt.node {
         StmtNode::Return { record } => record.is_some(),
         StmtNode::If { then, otherwise, .. } => returns(then) || returns(otherwise),
-        StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => returns(body),
+        StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } | StmtNode::ForRows { body, .. } => {
+            returns(body)
+        }
         _ => false,
     })
 }
@@ -538,7 +540,9 @@ fn give(body: &mut [Stmt], given: &Record) {
                 give(then, given);
                 give(otherwise, given);
             }
-            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => give(body, given),
+            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } | StmtNode::ForRows { body, .. } => {
+                give(body, given);
+            }
             _ => {}
         }
     }

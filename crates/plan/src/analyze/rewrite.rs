@@ -22,6 +22,7 @@ fn statement(node: &StmtNode, replace: Replace<'_>) -> StmtNode {
             otherwise: block(&otherwise, replace),
         },
         ForEach { variable, list, body } => ForEach { variable, list, body: block(&body, replace) },
+        ForRows { variable, role, body } => ForRows { variable, role, body: block(&body, replace) },
         ForRange { variable, start, stop, step, body } => {
             let (start, stop) = (expression(&start, replace), expression(&stop, replace));
             ForRange { variable, start, stop, step, body: block(&body, replace) }
@@ -73,6 +74,7 @@ fn operands(node: &mut ExprNode) -> Vec<&mut Expr> {
         | ExprNode::Cell { .. }
         | ExprNode::Window { .. }
         | ExprNode::Exists(_)
+        | ExprNode::Rows(_)
         | ExprNode::Length(_) => vec![],
         ExprNode::Unary { value, .. } | ExprNode::IsNull(value) | ExprNode::OrZero(value) => vec![value],
         ExprNode::Binary { left, right, .. } | ExprNode::Compare { left, right, .. } => vec![left, right],

@@ -27,12 +27,17 @@ impl RoleDraft {
 
     /// Whether a read of a missing row aborts.
     pub fn aborts_when_missing(&self) -> bool {
-        matches!(self.access, AccessDef::Row | AccessDef::Read)
+        matches!(self.access, AccessDef::Row | AccessDef::Read | AccessDef::All)
     }
 
     /// Whether a write to a missing row inserts it.
     pub fn create(&self) -> bool {
         self.access == AccessDef::Create
+    }
+
+    /// Whether it is all rows of its table.
+    pub fn is_scan(&self) -> bool {
+        self.access == AccessDef::All
     }
 
     /// Whether the row may be written.
@@ -55,6 +60,7 @@ impl RoleDraft {
             table: self.table,
             key: self.key,
             over: self.over,
+            scan: None,
         }
     }
 }
@@ -87,6 +93,13 @@ fn draft(
     let table = tables.position(|t| t.name == def.table);
     let table = table.ok_or_else(|| Fault::unknown("table", &def.table, names))?;
     check_defaults(def, &tables[table])?;
+    if def.access == AccessDef::All {
+        if !def.key.is_empty() || def.over.is_some() {
+            return Err(Fault::new(format!("role '{}' is all rows of '{}', and has no key", def.name, def.table)));
+        }
+        let (name, key, over) = (def.name.clone(), Vec::new(), None);
+        return Ok(RoleDraft { name, table, key, over, access: def.access });
+    }
     let usage = vec![Usage::default(); earlier.len()];
     let mut scope = Scope { tables, roles: earlier, usage, ..Scope::new(Site::Key, event, lists_open) };
     let mut over = None;

@@ -63,6 +63,8 @@ pub(super) struct Scope<'a> {
     pub usage: Vec<Usage>,
     pub locals: Vec<LocalDraft>,
     pub loops: Vec<ActiveLoop>,
+    /// The roles that are all rows of a table and that a loop around this goes over.
+    pub scanned: Vec<RoleId>,
     pub reasons: Reasons,
 }
 
@@ -80,6 +82,7 @@ impl<'a> Scope<'a> {
             usage: Vec::new(),
             locals: Vec::new(),
             loops: Vec::new(),
+            scanned: Vec::new(),
             reasons: Reasons::default(),
         }
     }
@@ -99,6 +102,7 @@ impl<'a> Scope<'a> {
     pub fn restart(&mut self) {
         self.usage.fill(Usage::default());
         self.loops.clear();
+        self.scanned.clear();
         self.reasons = Reasons::default();
     }
 
@@ -182,6 +186,10 @@ impl<'a> Scope<'a> {
                     .hint("a key is made from the event, or read from the row of a role that comes before"),
             });
         };
+        if self.roles[id].is_scan() && !self.scanned.contains(&id) {
+            return Err(Fault::new(format!("role '{name}' is all rows of {}, not one", self.table(id).name))
+                .hint(format!("loop over them: `for row in {name}`")));
+        }
         let Some(list) = self.roles[id].over else { return Ok((id, None)) };
         match self.loops.iter().rev().find(|l| l.field == list) {
             Some(around) => Ok((id, Some(around.id))),
@@ -238,6 +246,22 @@ impl<'a> Scope<'a> {
     pub fn exists(&self, role: &str) -> Checked<Typed> {
         let (role, element) = self.role(role)?;
         Ok(Typed { ty: Type::Bool.into(), node: Node::Exists { role, element } })
+    }
+
+    /// A role that is all rows of its table.
+    pub fn scan(&self, name: &str) -> Checked<RoleId> {
+        let names = self.roles.iter().map(|r| r.name.as_str());
+        let id = self.roles.iter().position(|r| r.name == name).ok_or_else(|| Fault::unknown("role", name, names))?;
+        if !self.roles[id].is_scan() {
+            return Err(Fault::new(format!("role '{name}' is one row, not all rows of its table"))
+                .hint(format!("declare it with {}.all()", self.table(id).name)));
+        }
+        Ok(id)
+    }
+
+    /// How many rows a role has.
+    pub fn rows(&self, role: &str) -> Checked<Typed> {
+        Ok(Typed { ty: Type::Int.into(), node: Node::Rows { role: self.scan(role)? } })
     }
 
     /// From here on the role can fail for want of its row.

@@ -5,10 +5,16 @@ use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::records::Outputs;
 use super::scope::{ActiveLoop, Scope};
 use super::setting::{is_due, setting};
-use crate::program::{Expr as Typed, Stmt as TypedStmt};
+use crate::program::{Expr as Typed, Node, Stmt as TypedStmt};
 use crate::visit::reachable;
 use crate::{Expr, ExprNode, Function, LocalId, LoopId, ReasonId, Record, RoleId, Stmt, StmtNode};
-use tidemill_model::{ColumnType, Type};
+use tidemill_model::{ColumnType, Type, Value};
+
+/// The name of the local with the number of the row at hand, of a role that is all rows of its table. No local of a body
+/// has such a name.
+pub(super) fn row_number(role: &str) -> String {
+    format!("{role}.number")
+}
 
 /// One pass over a body.
 pub(super) struct Body<'b, 'a> {
@@ -45,6 +51,10 @@ impl<'b, 'a> Body<'b, 'a> {
             StmtNode::ForEach { variable, list, body } => self.for_each(variable, list, body)?,
             StmtNode::ForRange { variable, start, stop, step, body } => {
                 self.for_range(variable, [start, stop], *step, body)?
+            }
+            StmtNode::ForRows { variable, role, body } => {
+                check_identifier("loop variable", variable)?;
+                self.for_rows(role, body)?
             }
             StmtNode::Break | StmtNode::Continue if self.depth == 0 => {
                 return Err(Fault::new("break or continue outside a loop"));
@@ -95,9 +105,11 @@ impl<'b, 'a> Body<'b, 'a> {
         let (role, element) = self.scope.role(name)?;
         if !self.scope.roles[role].writable() {
             let table = &self.scope.table(role).name;
-            return Err(
-                Fault::new(format!("role '{name}' is only read")).hint(format!("declare it with {table}.row(…)"))
-            );
+            let hint = match self.scope.roles[role].is_scan() {
+                true => format!("name the row that is written by its key, in a role of its own: {table}.row(…)"),
+                false => format!("declare it with {table}.row(…)"),
+            };
+            return Err(Fault::new(format!("role '{name}' is only read")).hint(hint));
         }
         self.scope.usage[role].written = true;
         Ok((role, element))
@@ -225,6 +237,26 @@ impl<'b, 'a> Body<'b, 'a> {
         let body = self.block(body)?;
         self.depth -= 1;
         Ok(TypedStmt::ForRange { local, start, stop, step, body })
+    }
+
+    /// A loop over the numbers of the rows, which passes over those that are gone.
+    fn for_rows(&mut self, name: &str, body: &[Stmt]) -> Checked<TypedStmt> {
+        let role = self.scope.scan(name)?;
+        if self.scope.scanned.contains(&role) {
+            return Err(Fault::new(format!("a loop around this one goes over the rows of '{name}' already"))
+                .hint("declare another role for the inner loop"));
+        }
+        let (local, _) = self.local(&row_number(name));
+        self.scope.scanned.push(role);
+        self.depth += 1;
+        let then = self.block(body)?;
+        self.depth -= 1;
+        self.scope.scanned.pop();
+        let condition = Typed { ty: Type::Bool.into(), node: Node::Exists { role, element: None } };
+        let body = vec![TypedStmt::If { condition, then, otherwise: Vec::new() }];
+        let start = Typed { ty: Type::Int.into(), node: Node::Const(Value::Int(0)) };
+        let stop = Typed { ty: Type::Int.into(), node: Node::Rows { role } };
+        Ok(TypedStmt::ForRange { local, start, stop, step: 1, body })
     }
 
     fn bound(&mut self, bound: &Expr) -> Checked<Typed> {

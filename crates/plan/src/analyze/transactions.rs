@@ -4,8 +4,8 @@ use super::fault::{Checked, Fault};
 use super::position::PositionTime;
 use super::records::Outputs;
 use super::roles::{RoleDraft, roles};
-use super::scope::Scope;
-use super::statements::Body;
+use super::scope::{LocalDraft, Scope};
+use super::statements::{Body, row_number};
 use super::{limits, locals};
 use crate::program::{Node, Stmt};
 use crate::{Local, Role, Seen, Table, TableId, TransactionDef};
@@ -73,6 +73,9 @@ pub(super) fn transaction(
     scope.locals = locals::collect(&def.body);
     locals::check(&def.body, &scope)?;
     locals::infer(&def.body, &mut scope)?;
+    for role in drafts.iter().filter(|role| role.is_scan()) {
+        scope.locals.push(LocalDraft { name: row_number(&role.name), ty: Some(Type::Int.into()) });
+    }
 
     let mut outputs = Outputs::default();
     Body::new(&mut scope, &mut outputs).block(&def.body)?;
@@ -88,8 +91,12 @@ pub(super) fn transaction(
             usage[role].reads.insert(column);
         }
     }
-    let roles: Vec<Role> =
+    let mut roles: Vec<Role> =
         drafts.iter().zip(usage).map(|(draft, usage)| RoleDraft::clone(draft).finish(usage, &mut reasons)).collect();
+    for (role, _) in roles.iter_mut().zip(&drafts).filter(|(_, draft)| draft.is_scan()) {
+        let number = row_number(&role.name);
+        role.scan = locals.iter().position(|local| local.name == number);
+    }
     let seen = seen(&roles, tables);
     let aborted = OutputDraft { schema: aborted(input.schema, &seen, &roles, tables), event_time: input.event_time };
     let mut committed = None;
@@ -122,10 +129,11 @@ pub(super) fn transaction(
 }
 
 /// The columns that an abort shows: for each role its key, then what the body reads or sets. A window is no value
-/// to show.
+/// to show, and all rows of a table are too many.
 fn seen(roles: &[Role], tables: &TiSlice<TableId, Table>) -> Vec<Seen> {
     let mut seen = Vec::new();
-    for (index, role) in roles.iter().enumerate().filter(|(_, role)| !tables[role.table].is_hidden) {
+    let is_shown = |role: &Role| !tables[role.table].is_hidden && role.scan.is_none();
+    for (index, role) in roles.iter().enumerate().filter(|(_, role)| is_shown(role)) {
         let key = &tables[role.table].key;
         let used: BTreeSet<usize> = role.reads.iter().chain(&role.writes).copied().collect();
         let columns = &tables[role.table].columns;

@@ -314,6 +314,10 @@ fn lowered(statement: &Stmt, roles: &[RoleDef], now: Option<&Now>) -> Checked<Ve
         StmtNode::ForEach { variable, list, body } => {
             vec![with(StmtNode::ForEach { variable: variable.clone(), list: list.clone(), body: block(body)? })]
         }
+        StmtNode::ForRows { variable, role, body } => {
+            let (variable, role) = (variable.clone(), role.clone());
+            vec![with(StmtNode::ForRows { variable, role, body: block(body)? })]
+        }
         StmtNode::ForRange { variable, start, stop, step, body } => vec![with(StmtNode::ForRange {
             variable: variable.clone(),
             start: start.clone(),

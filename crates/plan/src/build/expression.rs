@@ -24,6 +24,11 @@ pub fn exists(role: impl Into<String>) -> Expr {
     ExprNode::Exists(role.into()).into()
 }
 
+/// `len(role)`, of a role that is all rows of its table.
+pub fn rows(role: &str) -> Expr {
+    ExprNode::Rows(role.into()).into()
+}
+
 /// A field of the element of a list; `field` is empty for a list of plain values.
 pub fn element(variable: impl Into<String>, field: impl Into<String>) -> Expr {
     ExprNode::Element { variable: variable.into(), field: field.into() }.into()

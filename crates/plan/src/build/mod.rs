@@ -26,8 +26,8 @@ mod parts;
 mod transaction;
 
 pub use expression::{
-    all, any, cell, decimal, duration, element, event, exists, if_else, length, literal, local, max, min, none, time,
-    window,
+    all, any, cell, decimal, duration, element, event, exists, if_else, length, literal, local, max, min, none, rows,
+    time, window,
 };
 pub use parts::{SourceBuilder, TableBuilder, record};
 pub use transaction::{Block, TransactionBuilder};

@@ -43,6 +43,11 @@ impl TransactionBuilder {
         self.role(role, table, key, AccessDef::ReadDefault)
     }
 
+    /// All rows of a table, to read in a loop ([`Block::for_rows`]).
+    pub fn all(self, role: &str, table: &str) -> Self {
+        self.role(role, table, [], AccessDef::All)
+    }
+
     fn role(mut self, name: &str, table: &str, key: impl IntoIterator<Item = Expr>, access: AccessDef) -> Self {
         let key = key.into_iter().collect();
         self.transaction.roles.push(RoleDef { name: name.into(), table: table.into(), key, over: None, access });
@@ -131,6 +136,11 @@ impl Block {
     /// `for variable in ev.list: body`
     pub fn for_each(&mut self, variable: &str, list: &str, body: impl FnOnce(&mut Block)) {
         self.push(StmtNode::ForEach { variable: variable.into(), list: list.into(), body: Block::of(body) });
+    }
+
+    /// `for variable in role: body`, of a role that is all rows of its table: inside, the role is the row at hand.
+    pub fn for_rows(&mut self, variable: &str, role: &str, body: impl FnOnce(&mut Block)) {
+        self.push(StmtNode::ForRows { variable: variable.into(), role: role.into(), body: Block::of(body) });
     }
 
     /// `for variable in range(start, stop): body`

@@ -55,6 +55,7 @@ impl<'a> Names<'a> {
             Node::Local(id) => atom(self.body_of().locals[*id].name.clone()),
             Node::Cell { role, column, .. } => atom(self.cell(*role, *column)),
             Node::Exists { role, .. } => atom(format!("{}.exists", self.body_of().roles[*role].name)),
+            Node::Rows { role } => atom(format!("len({})", self.body_of().roles[*role].name)),
             Node::Length(list) => atom(format!("len(ev.{})", self.event.fields[*list].name)),
             Node::Unwrap { value, .. } | Node::Counted { value, .. } => self.text(value),
             Node::Word { op, left, right, .. } => self.word(op, left, right),

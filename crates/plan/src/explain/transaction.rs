@@ -41,6 +41,9 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
 }
 
 fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
+    if role.scan.is_some() {
+        return format!("{} = all rows of {}, read only", role.name, program.tables[role.table].name);
+    }
     let names = match role.is_dependent() {
         true => Names::body(program, transaction),
         false => Names::key(&transaction.schema, role.over),
@@ -116,6 +119,7 @@ fn cell_use(names: &Names<'_>, transaction: &Transaction, (role, column): CellUs
         Some(column) => names.cell(role, column),
         None => match transaction.roles[role].waits() {
             Some(of) => format!("{of} (wake)"),
+            None if transaction.roles[role].scan.is_some() => format!("len({})", transaction.roles[role].name),
             None => format!("{}.exists", transaction.roles[role].name),
         },
     }
@@ -175,6 +179,9 @@ fn execution(program: &Program, id: TransactionId) -> String {
     };
     if let Some(role) = transaction.roles.iter().find(|role| role.is_dependent()) {
         return format!("one event at a time, as the key of {} is read from a row", role.name);
+    }
+    if let Some(role) = transaction.roles.iter().find(|role| role.scan.is_some()) {
+        return format!("one event at a time, as {} is all rows of {}", role.name, program.tables[role.table].name);
     }
     let cause = program.transactions.iter().find(|t| reached(t).contains(&transaction.name));
     if Waves::of(program).is_some() {

@@ -113,7 +113,7 @@ fn lives(engines: &mut dyn FnMut([i64; 2]) -> Engine, seed: u64) -> usize {
         assert_eq!(fit == Fit::Same, is_same, "seed {seed}: {fit:?}");
         let is_final = number + 1 == PIECES;
         let durability = DurabilityOptions { is_final, ..DurabilityOptions::default() };
-        let (options, batch_size) = options(&mut random);
+        let (options, batch_size) = options(&subject.program, &mut random);
         trial.live(&engine, options, batch_size, None, durability).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         if is_final {
             let outcome = trial.outcome(&engine);

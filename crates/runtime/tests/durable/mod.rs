@@ -21,7 +21,7 @@ use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, rand
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
-use tidemill_plan::{Origin, Stream, TableId};
+use tidemill_plan::{Origin, Program, Stream, TableId};
 use tidemill_runtime::{
     Control, Durability, DurabilityOptions, Engine, Environment, IoFailure, Joined, Next, Options, Recovered, Request,
     Resumed, RunError, Sink, Source, SourceBatch, SourceProgress, Summary,
@@ -332,9 +332,10 @@ impl<'a> Trial<'a> {
     }
 }
 
-fn options(random: &mut Random) -> (Options, usize) {
+fn options(program: &Program, random: &mut Random) -> (Options, usize) {
     let (options, batch_size) = crate::configuration(random);
     let memory = random.chance(40).then(|| [1, 16 << 10 | random.below(48 << 10)][random.below(2)]);
+    let memory = memory.filter(|_| program.scan().is_none());
     (Options { workers: 1 + random.below(2), memory, ..options }, batch_size)
 }
 
@@ -345,7 +346,7 @@ fn endure(subject: &Subject, mut engine: Engine, seed: u64) -> Engine {
     let records = subject.history.sources.iter().map(Vec::len).sum::<usize>();
     for life in 0..20 {
         engine = engine.with_empty_tables();
-        let (options, batch_size) = options(&mut random);
+        let (options, batch_size) = options(&subject.program, &mut random);
         let last = life >= 3;
         if !last {
             trial.fail(&mut random);

@@ -64,7 +64,7 @@ fn piece(trial: &mut Trial<'_>, mut engine: Engine, random: &mut Random, is_last
     let records = trial.piece.iter().map(|(_, end)| end).sum::<usize>();
     for life in 0..10 {
         engine = engine.with_empty_tables();
-        let (options, batch_size) = options(random);
+        let (options, batch_size) = options(engine.program(), random);
         let fails = life < 2 && random.chance(40);
         if fails {
             trial.fail(random);

@@ -229,7 +229,7 @@ fn lives(engine: &mut Option<Engine>, lateness: i64, seed: u64) -> usize {
         let is_final = piece + 1 == PIECES;
         for life in 0..10 {
             let own = engine.take().expect("it comes back").with_empty_tables();
-            let (options, size) = options(&mut random);
+            let (options, size) = options(&subject.program, &mut random);
             let fails = life < 3 && random.chance(50);
             if fails {
                 trial.fail(&mut random);

@@ -33,7 +33,7 @@ fn check(subject: &Subject, (asked, expected): &Read, what: &str) {
 /// A state with frequent checkpoints, and in half of the cases memory for next to no rows.
 fn durable(subject: &Subject, options: &mut Options, random: &mut Random) -> Durability {
     let machine = SimStorage::new(random.below(1 << 30) as u64);
-    options.memory = random.chance(50).then_some(1);
+    options.memory = random.chance(50).then_some(1).filter(|_| subject.program.scan().is_none());
     durable_on(&machine, subject, random)
 }
 

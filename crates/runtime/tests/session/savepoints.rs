@@ -122,7 +122,7 @@ fn savepoints_have_their_epochs() {
     let mut made = 0;
     each_random(false, |subject, mut options, random, what| {
         let machine = SimStorage::new(random.below(1 << 30) as u64);
-        options.memory = random.chance(50).then_some(1);
+        options.memory = random.chance(50).then_some(1).filter(|_| subject.program.scan().is_none());
         let (session, _) = start_on(&subject, options, Some(durable_on(&machine, &subject, random)));
         let order = random_order(&subject, random);
         let (mut asked, mut sent) = (Vec::new(), 0);
@@ -187,7 +187,7 @@ fn savepoints_that_were_made_survive_a_crash() {
     let (mut crashes, mut survived, mut unmade) = (0, 0, 0);
     each_random(false, |subject, mut options, random, what| {
         let machine = SimStorage::new(random.below(1 << 30) as u64);
-        options.memory = random.chance(50).then_some(1);
+        options.memory = random.chance(50).then_some(1).filter(|_| subject.program.scan().is_none());
         let (session, _) = start_on(&subject, options, Some(durable_on(&machine, &subject, random)));
         let order = random_order(&subject, random);
         machine.fail(machine.call_count() + random.below(1 + 4 * order.len()), fault(random));

@@ -123,7 +123,9 @@ fn emit_names(body: &[tidemill_plan::Stmt], names: &mut Vec<String>) {
                 emit_names(then, names);
                 emit_names(otherwise, names);
             }
-            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } => emit_names(body, names),
+            StmtNode::ForEach { body, .. } | StmtNode::ForRange { body, .. } | StmtNode::ForRows { body, .. } => {
+                emit_names(body, names);
+            }
             _ => {}
         }
     }

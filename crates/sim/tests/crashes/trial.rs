@@ -364,7 +364,8 @@ pub fn process_under(
             workers: setting.workers,
             epoch: setting.epoch,
             scheduling: setting.scheduling,
-            memory: setting.memory,
+            // A memory limit is refused where all rows of a table are read.
+            memory: setting.memory.filter(|_| engine.program().scan().is_none()),
             ..Options::default()
         },
         environment,

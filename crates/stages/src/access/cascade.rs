@@ -1,6 +1,6 @@
 //! Cascades: follows each event through everything that it causes before the next event starts. Access is serial, one
 //! transaction at a time: the keys of a cascaded transaction are known only after the transaction before it has run,
-//! and dependent keys only when their transaction is about to run. Transactions that commit or abort as one are in `nest`.
+//! and dependent keys and the rows of scans only when their transaction is about to run. Transactions that commit or abort as one are in `nest`.
 
 use crate::access::serial::run_one;
 use crate::epoch::{Epoch, Work};
@@ -15,6 +15,7 @@ use crate::wiring::{InputEvent, InputId, InputWiring, Outlet};
 use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{AccessContext, NativeColumn, OutputPlan};
 use tidemill_plan::StreamId;
+use tidemill_state::RowAddress;
 use typed_index_collections::{TiSlice, TiVec};
 
 /// An event that a transaction emitted: the stream, and its index in the stream's log.
@@ -149,8 +150,10 @@ impl Cascade<'_> {
         let Cascade { machine, scratch, epoch } = self;
         scratch.identity.ensure(at.event as usize + 1);
         depend(machine, epoch, at, &mut scratch.context, &scratch.identity);
+        scan(machine, epoch, at, &mut scratch.scans);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
+        forget_scans(machine, epoch, at);
         epoch.work.inputs[at.input].runs(at.event);
         Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(at.input), 1);
         let InputContext { transaction, code, .. } = machine.input(at.input);
@@ -203,6 +206,33 @@ fn depend(machine: &Machine, epoch: &mut Epoch, at: InputEvent, context: &mut Ac
         }
         let table = &machine.tables[transaction.roles[r].table];
         input.rows[r][i] = if verdict.is_committed() { resolve_captured(table, &input.keys[r], i) } else { 0 };
+    }
+}
+
+/// Lists the rows of the roles of a transaction that are all rows of their table.
+fn scan(machine: &Machine, epoch: &mut Epoch, at: InputEvent, scans: &mut Vec<Vec<RowAddress>>) {
+    let roles = machine.input(at.input).roles();
+    for (r, role) in roles.iter().enumerate().filter(|(_, role)| role.scan.is_some()) {
+        scans.resize_with(scans.len().max(r + 1), Vec::new);
+        let rows = &mut scans[r];
+        rows.clear();
+        rows.push(0);
+        #[allow(unsafe_code)]
+        // SAFETY: a program that scans follows its events one by one, on this worker; no transaction runs now. It is
+        // refused where rows may be evicted.
+        unsafe {
+            machine.tables[role.table].scan(rows);
+        }
+        rows[0] = rows.len() as RowAddress - 1;
+        epoch.work.inputs[at.input].rows[r][at.event as usize] = rows.as_ptr() as RowAddress;
+    }
+}
+
+/// Takes the addresses of the lists away, which the next transaction makes anew.
+fn forget_scans(machine: &Machine, epoch: &mut Epoch, at: InputEvent) {
+    let roles = machine.input(at.input).roles();
+    for (r, _) in roles.iter().enumerate().filter(|(_, role)| role.scan.is_some()) {
+        epoch.work.inputs[at.input].rows[r][at.event as usize] = 0;
     }
 }
 

@@ -89,8 +89,8 @@ pub fn resolve_roles(
         let mut rows = std::mem::take(&mut input.rows[r]);
         let start = if events.start == 0 { 0 } else { rows.len() };
         resize_zeroed(&mut rows, start + count);
-        if role.is_dependent() {
-            // The key is read when the transaction is about to run.
+        if role.is_found_late() {
+            // They are found when the transaction is about to run.
             rows[start..].fill(0);
             input.rows[r] = rows;
             continue;
