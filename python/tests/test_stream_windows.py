@@ -25,7 +25,7 @@ bids = app.source(Bid)
 
 
 def aggregate(function, value=None, by=None):
-    fields = {"value": value and ev(value), "by": by and ev(by)}
+    fields = {"value": value and ev(value), "by": by and ev(by), "argument": None}
     return {"node": {"aggregate": {"function": function, **fields}}}
 
 
@@ -124,6 +124,7 @@ def f(w):
         "early": None,
         "top": None,
         "first": None,
+        "own": [],
     }
 
 
@@ -190,6 +191,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
             "early": None,
             "top": None,
             "first": None,
+            "own": [],
         },
         "join": None,
         "nested": False,

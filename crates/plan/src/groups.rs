@@ -122,6 +122,7 @@ fn is_of_event(expression: &Expr) -> bool {
             | Node::Cell { .. }
             | Node::Exists { .. }
             | Node::WindowRead { .. }
+            | Node::SynopsisRead { .. }
             | Node::WindowNext { .. }
             | Node::WindowField { .. }
             | Node::Local(_)
