@@ -201,8 +201,9 @@ impl Body<'_, '_> {
         let bytes = cell.len.expect("a window is bytes");
         let number = ASKS.iter().position(|other| other == ask).expect("all are listed");
         let (window, within, number) = (self.window_address(window), self.l.int(*within), self.l.int(number as i64));
+        let len = given.len.unwrap_or_else(|| self.l.int(0));
         let given = self.l.to_word(given.word, argument.ty.ty);
-        let arguments = [self.l.context, window, cell.word, bytes, time, within, number, given];
+        let arguments = [self.l.context, window, cell.word, bytes, time, within, number, given, len];
         let is_null = self.l.call_word(helpers::synopsis_read as *const () as usize, &arguments);
         let word = self.l.scratch(0);
         let len = expr.ty.ty.is_bytes().then(|| self.l.scratch(1));

@@ -6,7 +6,7 @@
 use crate::abi::{ColumnView, UndoEntry};
 use crate::context::AccessContext;
 use crate::records::{self, Found, Given};
-use crate::synopsis::ASKS;
+use crate::synopsis::{ASKS, Argument};
 use crate::window::{self, Answer, Item};
 use tidemill_model::{Type, format_decimal};
 use tidemill_plan::Window;
@@ -190,8 +190,10 @@ helpers! {
     }
     /// What a synopsis says, in the scratch words: 1 if it is null.
     fn synopsis_read(
-        context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, ask: u64, argument: u64
+        context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, ask: u64, value: u64, len: u64
     ) -> i64 {
+        let text = if len == 0 { &[] } else { bytes(value as *const u8, len) };
+        let argument = Argument { word: value, text };
         let said = window::ask(&*spec, bytes(w, wl), time, within, ASKS[ask as usize], argument);
         leave_found(&mut *context, said)
     }

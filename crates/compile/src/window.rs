@@ -4,7 +4,7 @@
 //! front and perhaps one in between, and appends one; so most are done where the bytes are.
 
 use crate::records::Found;
-use crate::synopsis;
+use crate::synopsis::{self, Argument};
 use std::cmp::Ordering;
 use std::ops::Range;
 use tidemill_exact::{BANDS, HOME, Int192, Moments, Of, Population, Sum, quotient};
@@ -331,7 +331,7 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             }
             let length = tail.len();
             tail.extend_from_slice(&[0; 8]);
-            if !synopsis::add(of, last.map_or(&[], |(_, known, _)| known), item, tail) {
+            if !synopsis::add(of, window.value, last.map_or(&[], |(_, known, _)| known), item, tail) {
                 tail.clear();
                 return Edit { start, gap: bytes.len()..bytes.len() };
             }
@@ -484,7 +484,14 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
 }
 
 /// What the synopses of the last `within` slices say, or the one of all values.
-pub fn ask<'a>(window: &'a Window, bytes: &'a [u8], time: i64, within: i64, ask: Ask, argument: u64) -> Found<'a> {
+pub fn ask<'a>(
+    window: &'a Window,
+    bytes: &'a [u8],
+    time: i64,
+    within: i64,
+    ask: Ask,
+    argument: Argument<'_>,
+) -> Found<'a> {
     let start = window.slices().map_or(0, |_| recent(window, bytes, now(window, bytes, time), within));
     let parts: Vec<&[u8]> = entries(window, &bytes[start..]).map(|(_, known, _)| known).collect();
     synopsis::read(window.value, &parts, ask, argument)

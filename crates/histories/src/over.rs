@@ -5,7 +5,7 @@ use crate::random::Random;
 use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
 use tidemill_plan::build::cell;
 use tidemill_plan::{
-    ColumnDef, Expr, ExprNode, OverDef, OwnDef, Record, Stmt, StmtNode, StreamRef, TopDef, TransactionDef,
+    Ask, ColumnDef, Expr, ExprNode, OverDef, OwnDef, Record, Stmt, StmtNode, StreamRef, TopDef, TransactionDef,
     WindowFunction, WindowsDef,
 };
 
@@ -185,10 +185,10 @@ fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Exp
         _ => functions.push(F::Distinct),
     }
     if !matches!(ty, Type::Float | Type::Bool) {
-        functions.extend([F::TopValue, F::TopCount]);
+        functions.extend([F::TopValue, F::TopCount, F::ApproxDistinct, F::ApproxCount]);
     }
     if matches!(ty, Type::Int | Type::Decimal { .. } | Type::Float) {
-        functions.extend([F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
+        functions.extend([F::ApproxQuantile, F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
     }
     let ordered: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty != Type::Bool).map(|(name, _)| *name).collect();
     let by = random.pick_any(&ordered).filter(|_| random.chance(25)).map(|by| Box::new(event(by)));
@@ -196,6 +196,20 @@ fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Exp
         Some(_) => *random.pick(&[F::ArgMin, F::ArgMax]),
         None => *random.pick(&functions),
     };
-    let argument = function.asks().map(|_| Box::new(int(random.int(0, 2))));
+    let argument = function.asks().map(|(_, ask)| {
+        Box::new(match ask {
+            Ask::Quantile => literal(Value::Float(*random.pick(&[0.0, 0.3, 0.5, 0.99, 1.0]))),
+            Ask::Frequency => {
+                let value = Some(Box::new(event(name)));
+                expr(ExprNode::Aggregate {
+                    function: *random.pick(&[F::First, F::Last]),
+                    value,
+                    by: None,
+                    argument: None,
+                })
+            }
+            _ => int(random.int(0, 2)),
+        })
+    });
     Some(expr(ExprNode::Aggregate { function, value: Some(Box::new(event(name))), by, argument }))
 }

@@ -102,6 +102,7 @@ const KINDS: &[&str] = &[
     "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Synopsis", "SynopsisRead value", "SynopsisRead times",
+    "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out Failed",
     "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",

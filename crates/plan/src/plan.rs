@@ -213,6 +213,12 @@ impl Aggregate {
 pub enum Synopsis {
     /// Each value with the number of times that it was added.
     Counts,
+    /// The registers of a HyperLogLog sketch (Flajolet, Fusy, Gandouet, Meunier, 2007), all of them.
+    Registers,
+    /// The buckets of a DDSketch (Masson, Rim, Lee, 2019), none of which are collapsed.
+    Buckets,
+    /// The counters of a Count-Min sketch (Cormode, Muthukrishnan, 2005).
+    Counters,
 }
 
 /// What is asked of a synopsis.
@@ -224,6 +230,13 @@ pub enum Ask {
     Value,
     /// Of counts: how often that value was added; 0 if there is none.
     Times,
+    /// Of registers: about how many different values were added. The argument does not matter.
+    Distinct,
+    /// Of buckets: about the value of the rank floor(*q* (*n* − 1)) of *n* values, counted from 0, where *q* is the argument;
+    /// `None` of none, NaN where a value is NaN.
+    Quantile,
+    /// Of counters: about how often the argument was added.
+    Frequency,
 }
 
 impl Ask {
@@ -231,6 +244,9 @@ impl Ask {
     pub fn of(self) -> Synopsis {
         match self {
             Ask::Value | Ask::Times => Synopsis::Counts,
+            Ask::Distinct => Synopsis::Registers,
+            Ask::Quantile => Synopsis::Buckets,
+            Ask::Frequency => Synopsis::Counters,
         }
     }
 }
@@ -511,6 +527,12 @@ pub enum WindowFunction {
     TopValue,
     /// How often that value is there; 0 where there are not so many.
     TopCount,
+    /// About how many different values there are.
+    ApproxDistinct,
+    /// About the value below which a part of the values is, which is the `argument`, from 0 to 1; `None` of none.
+    ApproxQuantile,
+    /// About how often the `argument` is there: not less often.
+    ApproxCount,
 }
 
 impl WindowFunction {
@@ -519,6 +541,9 @@ impl WindowFunction {
         match self {
             WindowFunction::TopValue => Some((Synopsis::Counts, Ask::Value)),
             WindowFunction::TopCount => Some((Synopsis::Counts, Ask::Times)),
+            WindowFunction::ApproxDistinct => Some((Synopsis::Registers, Ask::Distinct)),
+            WindowFunction::ApproxQuantile => Some((Synopsis::Buckets, Ask::Quantile)),
+            WindowFunction::ApproxCount => Some((Synopsis::Counters, Ask::Frequency)),
             _ => None,
         }
     }
@@ -691,7 +716,7 @@ pub enum ExprNode {
         value: Option<Box<Expr>>,
         #[serde(default)]
         by: Option<Box<Expr>>,
-        /// Over what the function of the window sees. It has no aggregates.
+        /// Over what the function of the window sees.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argument: Option<Box<Expr>>,
     },

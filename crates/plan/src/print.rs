@@ -242,6 +242,9 @@ impl Display for WindowFunction {
             WindowFunction::Pstddev => "pstddev",
             WindowFunction::TopValue => "top_value",
             WindowFunction::TopCount => "top_count",
+            WindowFunction::ApproxDistinct => "approx_distinct",
+            WindowFunction::ApproxQuantile => "approx_quantile",
+            WindowFunction::ApproxCount => "approx_count",
         })
     }
 }
@@ -251,6 +254,9 @@ impl Display for Ask {
         f.write_str(match self {
             Ask::Value => "value",
             Ask::Times => "times",
+            Ask::Distinct => "distinct",
+            Ask::Quantile => "quantile",
+            Ask::Frequency => "frequency",
         })
     }
 }

@@ -729,8 +729,9 @@ pub enum Node {
     /// `Mean` is the float quotient of sum and count, of decimals the quotient rounded half to even. `Mean`, `Min`
     /// and `Max` of no values are null.
     WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
-    /// What a synopsis says of the last `within` slices, or of all, as of `time`. The argument is an `Int`, the rank, and not
-    /// null. The type is that of the values, nullable, for [`Ask::Value`], and `Int` for [`Ask::Times`]. Never fails.
+    /// What a synopsis says of the last `within` slices, or of all, as of `time`. The argument is not null: an
+    /// `Int`, for [`Ask::Quantile`] a `Float`, for [`Ask::Frequency`] of the type of the values. The answer is an `Int`, for
+    /// [`Ask::Value`] of the type of the values, for [`Ask::Quantile`] a `Float`, both nullable. Never fails.
     SynopsisRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, ask: Ask, argument: Box<Expr> },
     /// The values as one record of a window ([`crate::Keep::Records`], [`crate::Keep::Latest`]); `Bytes`. Never fails.
     Pack(Vec<Expr>),

@@ -53,6 +53,23 @@
 //! Of counts, each value in the order in which they were first added: how often it was added, and the value; a text is its
 //! length and its bytes.
 //!
+//! The *hash* of a value is *mix* of FNV-1a of 64 bits over its eight bytes, or those of its text. *mix*(*x*) is *x* ^= *x* >> 33,
+//! *x* *= 0xff51afd7ed558ccd, *x* ^= *x* >> 33, *x* *= 0xc4ceb9fe1a85ec53, *x* ^= *x* >> 33.
+//!
+//! There are [`REGISTERS`] registers of a byte. The upper 12 bits of a hash say which; its value is the greatest number of zeros
+//! in front of the other 52 bits, plus 1. The answer is by Ertl ("New cardinality estimation algorithms for HyperLogLog
+//! sketches", 2017, algorithm 6), in that order of operations, rounded half up: it needs no table and has no bias, and no operation
+//! that processors round differently.
+//!
+//! Buckets are numbers of buckets and how many values are in them, in order. A value *x* of 2^−1022 ≤ |*x*| is in the one whose number
+//! is the upper 17 bits of the float |*x*| without its sign, with the sign of *x*: exponent and six bits, so a bucket is as wide as a
+//! 64th of its lower end at most. It stands for its middle. Values nearer to 0 are in bucket 0, NaNs in the greatest that is.
+//!
+//! There are [`COUNTER_ROWS`] rows of [`COUNTERS`] counters. A value is counted in each row *i*, by the lower bits of *mix*(hash +
+//! *i* · 0x9e3779b97f4a7c15). The answer is the least of its counters.
+//!
+//! All of these are functions of the multiset of values, and what several slices say is too.
+//!
 //! # Sums
 //!
 //! A sum of words has 128 bits. A sum of floats is exact: it has an integer of 192 bits for each *band* of exponents,
@@ -137,6 +154,9 @@ impl fmt::Display for Window {
             Keep::Synopsis(of, slices) => {
                 let of = match of {
                     Synopsis::Counts => "counts",
+                    Synopsis::Registers => "registers",
+                    Synopsis::Buckets => "buckets",
+                    Synopsis::Counters => "counters",
                 };
                 write!(f, "{of} of {value}")?;
                 slices.map_or(Ok(()), |slices| write!(f, " over {slices}"))
@@ -150,6 +170,13 @@ impl fmt::Display for Window {
 pub fn record_nulls(values: usize) -> usize {
     8 * values.div_ceil(64)
 }
+
+/// Registers of a synopsis.
+pub const REGISTERS: usize = 1 << 12;
+/// Rows of counters of a synopsis.
+pub const COUNTER_ROWS: usize = 4;
+/// Counters in each row.
+pub const COUNTERS: usize = 256;
 
 /// Bands of floats, with those that count NaNs and infinities.
 pub const BANDS: usize = 25;

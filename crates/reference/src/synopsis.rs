@@ -1,8 +1,9 @@
 //! Synopses of values, decoded and encoded at every step. What they mean, and the bytes, are said in `tidemill_plan`'s
 //! `window`.
 
+use std::collections::BTreeMap;
 use tidemill_model::{Type, Value};
-use tidemill_plan::{Ask, Slices, Synopsis, Window};
+use tidemill_plan::{Ask, COUNTER_ROWS, COUNTERS, REGISTERS, Slices, Synopsis, Window};
 
 /// What is known of the values of one slice.
 type Known = (i64, Vec<u8>);
@@ -27,6 +28,23 @@ pub fn add(
             counts.add(value.clone(), 1);
             counts.encode()
         }
+        Synopsis::Registers => {
+            let mut registers = if last.is_empty() { vec![0; REGISTERS] } else { last };
+            let bits = format!("{:064b}", hash(value));
+            let register = usize::from_str_radix(&bits[..12], 2).expect("binary digits");
+            let zeros = bits[12..].chars().take_while(|&bit| bit == '0').count();
+            registers[register] = registers[register].max(zeros as u8 + 1);
+            registers
+        }
+        Synopsis::Buckets => pairs(&merged(&[&last, &pairs(&BTreeMap::from([(bucket(window.value, value), 1)]))])),
+        Synopsis::Counters => {
+            let mut counters = if last.is_empty() { vec![0; 8 * COUNTER_ROWS * COUNTERS] } else { last };
+            for place in counters_of(value) {
+                let count = counter(&counters, place) + 1;
+                counters[8 * place..8 * place + 8].copy_from_slice(&count.to_le_bytes());
+            }
+            counters
+        }
     };
     entries.push((now, known));
     let mut bytes = Vec::new();
@@ -48,6 +66,15 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, ask: Ask, arg
     let recent = entries.iter().filter(|(slice, _)| slices.is_none() || is_within(*slice, now, within));
     let recent: Vec<&[u8]> = recent.map(|(_, known)| known.as_slice()).collect();
     match ask {
+        Ask::Distinct => Value::Int(distinct(&recent)),
+        Ask::Quantile => {
+            let Value::Float(part) = argument else { panic!("{argument} is no part") };
+            quantile(&merged(&recent), *part).map_or(Value::Null, Value::Float)
+        }
+        Ask::Frequency => {
+            let of = |place| recent.iter().map(|known| counter(known, place)).sum();
+            Value::Int(counters_of(argument).into_iter().map(of).min().expect("there are rows"))
+        }
         Ask::Value | Ask::Times => {
             let mut whole = Counts::default();
             for known in recent {
@@ -56,7 +83,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, ask: Ask, arg
             let found = whole.of_rank(argument.word().expect("a rank"));
             match ask {
                 Ask::Value => found.map_or(Value::Null, |(value, _)| value),
-                Ask::Times => Value::Int(found.map_or(0, |(_, times)| times)),
+                _ => Value::Int(found.map_or(0, |(_, times)| times)),
             }
         }
     }
@@ -155,4 +182,131 @@ fn decode(slices: Option<Slices>, mut bytes: &[u8]) -> Vec<Known> {
         entries.push((slice, take(&mut bytes, len)));
     }
     entries
+}
+
+fn hash(value: &Value) -> u64 {
+    let bytes = match value {
+        Value::Str(text) => text.as_bytes().to_vec(),
+        Value::Bytes(bytes) => bytes.clone(),
+        word => word.word().expect("a word").to_le_bytes().to_vec(),
+    };
+    let mut hash: u64 = 14_695_981_039_346_656_037;
+    for byte in bytes {
+        hash ^= u64::from(byte);
+        hash = hash.wrapping_mul(1_099_511_628_211);
+    }
+    mix(hash)
+}
+
+/// The end of MurmurHash3.
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+/// Algorithm 6 of Ertl, 2017, with p = 12 and q = 52.
+fn distinct(parts: &[&[u8]]) -> i64 {
+    let (m, q) = (REGISTERS, 52);
+    let registers: Vec<u8> = (0..m).map(|at| parts.iter().map(|part| part[at]).max().unwrap_or(0)).collect();
+    let count = |value: usize| registers.iter().filter(|&&register| usize::from(register) == value).count() as f64;
+    let m = m as f64;
+    let mut z = m * tau(1.0 - count(q + 1) / m);
+    for k in (1..=q).rev() {
+        z = 0.5 * (z + count(k));
+    }
+    z += m * sigma(count(0) / m);
+    (0.5 / std::f64::consts::LN_2 * m * m / z + 0.5).floor() as i64
+}
+
+fn sigma(x: f64) -> f64 {
+    let (mut x, mut y, mut z, mut before) = (x, 1.0, x, f64::NAN);
+    while x < 1.0 && z != before {
+        before = z;
+        x = x * x;
+        z += x * y;
+        y *= 2.0;
+    }
+    if x == 1.0 { f64::INFINITY } else { z }
+}
+
+fn tau(x: f64) -> f64 {
+    let (mut x, mut y, mut z, mut before) = (x, 1.0, 1.0 - x, f64::NAN);
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    while z != before {
+        before = z;
+        x = x.sqrt();
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+    }
+    z / 3.0
+}
+
+/// Numbers of buckets and how many values are in them.
+type Buckets = BTreeMap<i64, i64>;
+
+/// 64 buckets for each power of two.
+fn bucket(ty: Type, value: &Value) -> i64 {
+    let x = match (value, ty) {
+        (Value::Float(x), _) => *x,
+        (word, Type::Decimal { scale, .. }) => word.word().expect("a word") as f64 / 10_f64.powi(scale.into()),
+        (word, _) => word.word().expect("a word") as f64,
+    };
+    let bits = x.abs().to_bits();
+    let (exponent, fraction) = ((bits >> 52) as i64, bits % (1 << 52));
+    let number = 64 * exponent + (fraction >> 46) as i64;
+    match x {
+        _ if x.is_nan() => i64::MAX,
+        _ if exponent == 0 => 0,
+        _ if x < 0.0 => -number,
+        _ => number,
+    }
+}
+
+fn merged(parts: &[&[u8]]) -> Buckets {
+    let mut buckets = Buckets::new();
+    for part in parts {
+        let mut rest = *part;
+        while !rest.is_empty() {
+            let bucket = take_word(&mut rest);
+            *buckets.entry(bucket).or_default() += take_word(&mut rest);
+        }
+    }
+    buckets
+}
+
+fn pairs(buckets: &Buckets) -> Vec<u8> {
+    buckets.iter().flat_map(|(bucket, count)| [bucket.to_le_bytes(), count.to_le_bytes()].concat()).collect()
+}
+
+fn quantile(buckets: &Buckets, part: f64) -> Option<f64> {
+    let each = buckets.iter().flat_map(|(bucket, count)| std::iter::repeat_n(*bucket, *count as usize));
+    let values: Vec<i64> = each.collect();
+    let last = *values.last()?;
+    if last == i64::MAX {
+        return Some(f64::NAN);
+    }
+    let bucket = values[(part * (values.len() - 1) as f64).floor() as usize];
+    let (exponent, place) = (bucket.abs() / 64, bucket.abs() % 64);
+    let size = match exponent {
+        0 => 0.0,
+        2047 => f64::INFINITY,
+        _ => (1.0 + (place as f64 + 0.5) / 64.0) * f64::from_bits((exponent as u64) << 52),
+    };
+    Some(if bucket < 0 { -size } else { size })
+}
+
+/// The counter of a value in each row.
+fn counters_of(value: &Value) -> Vec<usize> {
+    let of_row = |row: usize| {
+        let hash = hash(value).wrapping_add((row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        row * COUNTERS + (mix(hash) % COUNTERS as u64) as usize
+    };
+    (0..COUNTER_ROWS).map(of_row).collect()
+}
+
+fn counter(counters: &[u8], place: usize) -> i64 {
+    take_word(&mut &counters[8 * place..])
 }

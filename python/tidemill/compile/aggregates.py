@@ -22,8 +22,11 @@ _OF_FIELD = (
     *("count", "sum", "mean", "min", "max", "first", "last", "distinct", "any", "all"),
     *("variance", "stddev", "pvariance", "pstddev"),
 )
+# Of the values of a field, about: with a sample of what they are asked with.
+_APPROX = {"approx_distinct": "", "approx_quantile": "0.99", "approx_count": "'value'"}
 _SEVERAL = "top"
 _OWN = "aggregate"
+_ALL = (*_OF_FIELD, _SEVERAL, *_APPROX)
 # Of the events: which one's fields are asked for, by the name in the plan.
 _PICKS = {"argmax": "arg_max", "argmin": "arg_min"}
 _OTHER_NAMES = {
@@ -42,6 +45,9 @@ _OTHER_NAMES = {
     "std": "stddev",
     "stdev": "stddev",
     "pstdev": "pstddev",
+    "quantile": "approx_quantile",
+    "percentile": "approx_quantile",
+    "most_common": "top",
     "arg_max": "argmax",
     "arg_min": "argmin",
     "max_by": "argmax",
@@ -103,13 +109,9 @@ class Aggregates:
         if self._scope.is_event(node.value):
             return self._of_window(node)
         owner = node.value
-        if (
-            isinstance(owner, ast.Attribute)
-            and self._scope.is_event(owner.value)
-            and node.attr in (*_OF_FIELD, _SEVERAL)
-        ):
+        if isinstance(owner, ast.Attribute) and self._scope.is_event(owner.value) and node.attr in _ALL:
             shown = ast.unparse(node)
-            raise self._refuse(node, f"'{shown}' is an aggregate", f"call it: {shown}({'3' * (node.attr == _SEVERAL)})")
+            raise self._refuse(node, f"'{shown}' is an aggregate", f"call it: {shown}({self._sample(node.attr)})")
         if isinstance(owner, ast.Subscript):
             top = self._known(owner.value)
             return self._of_top(node, owner, top) if isinstance(top, Top) else None
@@ -177,7 +179,8 @@ class Aggregates:
 
     @staticmethod
     def _sample(name: str) -> str:
-        return {"count": "", _OWN: "Range"}.get(name, '"price"')
+        samples = {_OWN: "Range", _SEVERAL: "3", **dict.fromkeys(_PICKS, '"price"'), **_APPROX}
+        return samples.get(name, "")
 
     def call(self, node: ast.Call) -> ir.Expr | None:
         """An aggregate: ``w.count()``, ``w.price.sum()``; None where the call is none."""
@@ -188,10 +191,10 @@ class Aggregates:
             return self._of_events(node, node.func)
         if not (isinstance(owner, ast.Attribute) and self._scope.is_event(owner.value)):
             return None
-        if name not in (*_OF_FIELD, _SEVERAL):
+        if name not in _ALL:
             if self._closed.is_value(owner.attr):
                 return None
-            raise self._unknown(node, ast.unparse(owner), name, (*_OF_FIELD, _SEVERAL))
+            raise self._unknown(node, ast.unparse(owner), name, _ALL)
         if owner.attr in self._closed.group:
             shown = ast.unparse(owner)
             hint = "write w.count() for the number of events" if name == "count" else f"write {shown}"
@@ -199,9 +202,24 @@ class Aggregates:
         top = self.pick(node)
         if top is not None:
             raise self.not_a_value(node, ast.unparse(node), top)
-        self._expressions.calls.arguments(node, name, 0, 0)
+        count = int(bool(_APPROX.get(name)))
+        given = self._expressions.calls.arguments(node, name, count, count)
         value = ir.expr({"event": owner.attr}, self._scope.source.span(owner))
-        return self._aggregate(node, name, value)
+        return self._aggregate(node, name, value, self._asked_with(node, name, given))
+
+    def _asked_with(self, node: ast.Call, name: str, given: list[ast.expr]) -> ir.Expr | None:
+        """What an approximate aggregate is asked with."""
+        if name not in _APPROX:
+            return None
+        if not given:
+            return ir.literal({"int": 0}, self._scope.source.span(node))
+        if name == "approx_quantile":
+            of = given[0].value if isinstance(given[0], ast.Constant) else self._scope.static(given[0])
+            if isinstance(of, bool) or not isinstance(of, (int, float)) or not 0 <= of <= 1:
+                hint = f"write {ast.unparse(node.func)}(0.99)"
+                raise self._refuse(given[0], "a quantile is a constant from 0 to 1", hint)
+            return self._expressions.constant(given[0], float(of))
+        return self._expressions.translate(given[0])
 
     def _of_events(self, node: ast.Call, function: ast.Attribute) -> ir.Expr:
         name, window = function.attr, ast.unparse(function.value)
@@ -213,22 +231,23 @@ class Aggregates:
         pick = self.pick(node)
         if pick is not None:
             raise self.not_a_value(node, ast.unparse(node), pick)
-        if name in (*_OF_FIELD, _SEVERAL):
+        if name in _ALL:
             given = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
-            hint = f"write {window}.{given if isinstance(given, str) else 'price'}.{name}({'3' * (name == _SEVERAL)})"
+            hint = f"write {window}.{given if isinstance(given, str) else 'price'}.{name}({self._sample(name)})"
             raise self._refuse(node, f"'{name}' is asked of a field", hint)
         raise self._unknown(node, window, name, ("count", *_PICKS, _OWN))
 
-    def _aggregate(self, node: ast.Call, function: str, value: ir.Expr | None) -> ir.Expr:
-        asked: ir.Aggregate = {"function": function, "value": value, "by": None, "argument": None}
+    def _aggregate(
+        self, node: ast.Call, function: str, value: ir.Expr | None, argument: ir.Expr | None = None
+    ) -> ir.Expr:
+        asked: ir.Aggregate = {"function": function, "value": value, "by": None, "argument": argument}
         return ir.expr({"aggregate": asked}, self._scope.source.span(node))
 
     def _unknown(self, node: ast.Call, shown: str, name: str, known: Collection[str]) -> CompileError:
         close = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
         hint = f"there are {', '.join(known)}"
         if close is not None and close in known:
-            sample = self._sample(close) if close in _PICKS else "3" * (close == _SEVERAL)
-            hint = f"did you mean {shown}.{close}({sample})?"
+            hint = f"did you mean {shown}.{close}({self._sample(close)})?"
         return self._refuse(node, f"'{name}' is not an aggregate", hint)
 
     def bind(self, target: ast.expr, value: ast.expr) -> bool:

@@ -6,7 +6,7 @@
 use super::fault::{Checked, Fault};
 use super::over::{FRESH, WINDOW, column, set, when};
 use super::picks::{Picks, Which};
-use super::rewrite::placeless;
+use super::rewrite::{self, placeless};
 use super::scope::Scope;
 use super::types::zero;
 use crate::build::{cell, local, window};
@@ -338,7 +338,9 @@ impl Cells {
             F::Stddev => self.spread(value, ty, Aggregate::Stddev),
             F::Pvariance => self.spread(value, ty, Aggregate::Pvariance),
             F::Pstddev => self.spread(value, ty, Aggregate::Pstddev),
-            F::TopValue | F::TopCount => unreachable!("they are asked of synopses"),
+            F::TopValue | F::TopCount | F::ApproxDistinct | F::ApproxQuantile | F::ApproxCount => {
+                unreachable!("they are asked of synopses")
+            }
             F::ArgMin | F::ArgMax => {
                 return Err(Fault::new(format!("{surface} does not say by what")).hint("write w.argmax(\"field\")"));
             }
@@ -357,21 +359,27 @@ impl Cells {
         let ty = pure(value, scope)?;
         let name = match of {
             Synopsis::Counts => "top",
+            Synopsis::Registers => "approx_distinct",
+            Synopsis::Buckets => "approx_quantile",
+            Synopsis::Counters => "approx_count",
         };
         let shown = format!("w.{}.{name}()", value.to_string().trim_start_matches("ev."));
         let refuse = |hint: &str| Err(Fault::new(format!("{shown} is asked of {}", ty.ty)).hint(hint));
         match (of, ty.ty) {
-            (Synopsis::Counts, Type::Float) => {
+            (Synopsis::Buckets, Type::Int | Type::Float | Type::Decimal { .. }) => {}
+            (Synopsis::Buckets, _) => return refuse("only numbers have it"),
+            (_, Type::Float) => {
                 return refuse("floats that are nearly equal are different; use a Decimal or an int");
             }
-            (Synopsis::Counts, Type::Bool) => return refuse("ask for any(), all(), or the sum of a map to ints"),
+            (_, Type::Bool) => return refuse("ask for any(), all(), or the sum of a map to ints"),
             _ => {}
         }
         let Some(argument) = argument else {
             return Err(Fault::new(format!("{surface} does not say what is asked")));
         };
+        let argument = rewrite::expression(argument, &mut |expr| self.replace(expr, scope));
         let column = self.column(What::Synopsis(of), Some(value.clone()), None, ty);
-        let (role, argument) = (WINDOW.into(), Box::new(argument.clone()));
+        let (role, argument) = (WINDOW.into(), Box::new(argument));
         Ok(ExprNode::Synopsis { role, column, ask, argument }.into())
     }
 
@@ -450,6 +458,9 @@ impl Cells {
             What::Moments => "moments",
             What::Present => "present",
             What::Synopsis(Synopsis::Counts) => "counts",
+            What::Synopsis(Synopsis::Registers) => "registers",
+            What::Synopsis(Synopsis::Buckets) => "buckets",
+            What::Synopsis(Synopsis::Counters) => "counters",
         };
         let mut name = kept.to_owned();
         for of in by.into_iter().chain(value) {

@@ -55,7 +55,8 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
         Keep::Distinct(_) => value.is_word() || value.is_bytes(),
         Keep::Records(_) | Keep::Latest(_) => value == Type::Bytes,
         Keep::Moments(_) => matches!(value, Type::Int | Type::Float | Type::Decimal { .. }),
-        Keep::Synopsis(Synopsis::Counts, _) => value.is_word() || value.is_bytes(),
+        Keep::Synopsis(Synopsis::Buckets, _) => matches!(value, Type::Int | Type::Float | Type::Decimal { .. }),
+        Keep::Synopsis(..) => value.is_word() || value.is_bytes(),
         Keep::Last(_) => value.is_word() || value == Type::Float || value.is_bytes(),
     };
     if fits {
@@ -64,8 +65,9 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
     let hint = match (keep, value) {
         (Keep::Records(_) | Keep::Latest(_), _) => "a record is bytes",
         (Keep::Moments(_), _) => "only numbers have variances",
+        (Keep::Synopsis(Synopsis::Buckets, _), _) => "only numbers have quantiles",
         (_, Type::Bool) => "keep an int, as in int(x)",
-        (Keep::Distinct(_) | Keep::Synopsis(Synopsis::Counts, _), _) => {
+        (Keep::Distinct(_) | Keep::Synopsis(..), _) => {
             "floats that are nearly equal are different; use a Decimal or an int"
         }
         _ => "of texts the distinct ones can be kept: distinct=True",
@@ -154,13 +156,16 @@ impl Scope<'_> {
             return Err(Fault::new(format!("{name} is {window}, which is not asked for {ask}")));
         }
         let of = match ask {
-            Ask::Value | Ask::Times => Type::Int,
+            Ask::Value | Ask::Times | Ask::Distinct => Type::Int,
+            Ask::Quantile => Type::Float,
+            Ask::Frequency => window.value,
         };
         let given = self.expression(argument)?;
         let given = self.store(given, of.into(), argument, "what is asked for")?;
         let ty = match ask {
             Ask::Value => ColumnType::optional(window.value),
-            Ask::Times => Type::Int.into(),
+            Ask::Quantile => ColumnType::optional(Type::Float),
+            Ask::Times | Ask::Distinct | Ask::Frequency => Type::Int.into(),
         };
         let within = within(&name, &window, None)?;
         let time = Box::new(self.window_time(&name, &window)?);
