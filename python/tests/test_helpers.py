@@ -361,7 +361,9 @@ def t(w):
     return {{"b": w.b, "x": ratio(w), "best": named(best), "least": named(w.argmin("a"))}}
 """)
     aggregate = lambda function, value=None, by=None: {
-        "node": {"aggregate": {"function": function, "value": value and ev(value), "by": by and ev(by)}}
+        "node": {
+            "aggregate": {"function": function, "value": value and ev(value), "by": by and ev(by), "argument": None}
+        }
     }
     fields = dict(body_of(loaded)[0]["node"]["return"]["record"]["fields"])
     assert fields == {

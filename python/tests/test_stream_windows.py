@@ -25,7 +25,7 @@ bids = app.source(Bid)
 
 
 def aggregate(function, value=None, by=None):
-    fields = {"value": value and ev(value), "by": by and ev(by)}
+    fields = {"value": value and ev(value), "by": by and ev(by), "argument": None}
     return {"node": {"aggregate": {"function": function, **fields}}}
 
 
@@ -124,6 +124,7 @@ def f(w):
         "early": None,
         "top": None,
         "first": None,
+        "own": [],
     }
 
 
@@ -190,6 +191,7 @@ def test_a_window_is_a_transaction_of_the_plan(window):
             "early": None,
             "top": None,
             "first": None,
+            "own": [],
         },
         "join": None,
         "nested": False,
@@ -246,7 +248,7 @@ REFUSED = [
     ("x = w.price.sum", "w.price.sum", "'w.price.sum' is an aggregate; call it: w.price.sum()"),
     ("x = w.price.sums()", "w.price.sums()", "'sums' is not an aggregate; did you mean w.price.sum()?"),
     ("x = w.price.avg()", "w.price.avg()", "'avg' is not an aggregate; did you mean w.price.mean()?"),
-    ("x = w.price.wild()", "w.price.wild()", "'wild' is not an aggregate; there are count, sum, mean, min, max, first, last, distinct, any, all, variance, stddev, pvariance, pstddev"),
+    ("x = w.price.wild()", "w.price.wild()", "'wild' is not an aggregate; there are count, sum, mean, min, max, first, last, distinct, any, all, variance, stddev, pvariance, pstddev, top, approx_distinct, approx_quantile, approx_count"),
     ("x = w.price.sum(1)", "w.price.sum(1)", "sum takes 0 arguments, not 1"),
     ("x = w.sum('price')", "w.sum('price')", "'sum' is asked of a field; write w.price.sum()"),
     ("x = w.size()", "w.size()", "'size' is not an aggregate; did you mean w.count()?"),

@@ -16,6 +16,7 @@ A transaction's function is compiled from its syntax tree to native code; what c
 refused where the function is defined.
 """
 
+from .aggregate import Aggregate
 from .app import App
 from .bodies import abort, emit, require
 from .client import Client, connect
@@ -49,6 +50,7 @@ from .windows import Window, window
 
 __all__ = [
     "Aborted",
+    "Aggregate",
     "App",
     "AsyncSession",
     "Client",

@@ -119,6 +119,7 @@ class App:
         for window in self._windows.values():
             streams += [window.closed, window.failed]
             streams += [window.early, window.early_failed] if window._has_early else []
+            streams += [window.refused] if window._has_own else []
         for join in self._joins.values():
             streams += [join.joined, join.failed]
         streams += self._picked.values()

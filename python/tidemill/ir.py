@@ -49,7 +49,7 @@ WindowPart = SpanPart | LastPart
 Element = TypedDict("Element", {"variable": str, "field": str})
 Cell = TypedDict("Cell", {"role": str, "column": str})
 Window = TypedDict("Window", {"role": str, "column": str, "part": WindowPart | None, "aggregate": str})
-Aggregate = TypedDict("Aggregate", {"function": str, "value": Expr | None, "by": Expr | None})
+Aggregate = TypedDict("Aggregate", {"function": str, "value": Expr | None, "by": Expr | None, "argument": Expr | None})
 Unary = TypedDict("Unary", {"op": Literal["neg", "not"], "value": Expr})
 Operands = TypedDict("Operands", {"op": str, "left": Expr, "right": Expr})
 IfElse = TypedDict("IfElse", {"condition": Expr, "then": Expr, "otherwise": Expr})
@@ -199,8 +199,10 @@ OverDef = TypedDict(
         "early": Value | None,
         "top": TopDef | None,
         "first": Value | None,
+        "own": list["OwnDef"],
     },
 )
+OwnDef = TypedDict("OwnDef", {"name": str, "state": list["ColumnDef"], "add": "Body", "merge": "Body | None"})
 
 # Joins.
 

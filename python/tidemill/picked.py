@@ -29,14 +29,18 @@ def top_definition(
     if not isinstance(ties, bool):
         raise PlanError(f"ties={ties!r} is {type_name(ties)}", "write ties=True", place)
     top: ir.TopDef = {"count": count, "by": value, "ties": ties}
-    return _definition(name, ref, {"by": _parts(parts), "windows": ANY, "early": None, "top": top, "first": None})
+    return _definition(
+        name, ref, {"by": _parts(parts), "windows": ANY, "early": None, "top": top, "first": None, "own": []}
+    )
 
 
 def first_definition(name: str, ref: ir.StreamRef, by: object, within: Length) -> ir.TransactionDef:
     """The plan's ``TransactionDef``. Raises ``PlanError``."""
     parts = _fields(by, "write clicks.first('id', within='1h')", f"window '{name}'")
     span = duration_value(within, "first events", "the time")
-    return _definition(name, ref, {"by": _parts(parts), "windows": ANY, "early": None, "top": None, "first": span})
+    return _definition(
+        name, ref, {"by": _parts(parts), "windows": ANY, "early": None, "top": None, "first": span, "own": []}
+    )
 
 
 def _definition(name: str, ref: ir.StreamRef, over: ir.OverDef) -> ir.TransactionDef:

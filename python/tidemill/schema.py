@@ -207,8 +207,8 @@ class Record:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.__tidemill_schema__ = None
-        if cls.__module__ == __name__:
-            return  # Row and Event themselves
+        if cls.__module__.partition(".")[0] == "tidemill":
+            return  # Row, Event and Aggregate themselves
         cls.__tidemill_scope__ = _defining_scope(cls)
         # A forward reference is read again at the first use.
         with contextlib.suppress(UnresolvedError):
@@ -331,7 +331,7 @@ def _defining_scope(cls: type) -> dict[str, Any]:
 def _read(cls: type[Record]) -> RecordSchema:
     fields: dict[str, FieldSpec] = {}
     for base in reversed(cls.__mro__[1:]):
-        if issubclass(base, Record) and base not in (Record, Row, Event):
+        if issubclass(base, Record) and base.__module__.partition(".")[0] != "tidemill":
             fields.update({f.name: f for f in resolved_schema(base).fields})
     own = _own_annotations(cls)
     module = sys.modules.get(cls.__module__)

@@ -287,6 +287,20 @@ class StreamWindow(_OverStreams):
         return Stream(self._app, f"{self.name}.failed", {"aborted": self.name})
 
     @property
+    def _has_own(self) -> bool:
+        over = self._definition["over"]
+        return over is not None and bool(over["own"])
+
+    @property
+    def refused(self) -> Stream[Any]:
+        """The events that no window has, since an aggregate of the user's failed or aborted on them, and ``reason``.
+        Raises ``PlanError`` where the function asks for no such aggregate."""
+        if not self._has_own:
+            hint = "only aggregates of your own refuse events: w.aggregate(Range)"
+            raise PlanError("it refuses no events", hint, f"window '{self.name}'")
+        return Stream(self._app, f"{self.name}.refused", {"aborted": f"{self.name}.add"})
+
+    @property
     def _has_early(self) -> bool:
         over = self._definition["over"]
         return over is not None and over["early"] is not None

@@ -4,6 +4,7 @@ use crate::body::Body;
 use crate::helpers;
 use crate::lower::Val;
 use crate::records;
+use crate::synopsis::ASKS;
 use crate::window::AGGREGATES;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F64, I8, I64};
@@ -135,6 +136,7 @@ impl Body<'_, '_> {
                 self.l.call_text(helpers::window_add as *const () as usize, &arguments)
             }
             Node::WindowRead { .. } => self.window_read(expr),
+            Node::SynopsisRead { .. } => self.synopsis_read(expr),
             Node::WindowNext { window, cell, time, within, after } => {
                 let cell = self.expr(cell);
                 let (time, after) = (self.expr(time).word, self.expr(after).word);
@@ -189,6 +191,25 @@ impl Body<'_, '_> {
         let word = self.l.scratch(0);
         let null = expr.ty.nullable.then(|| self.l.b.ins().icmp_imm_s(IntCC::Equal, found, 2));
         Val { word: self.l.of_word(word, expr.ty.ty), len: None, null }
+    }
+
+    /// What a synopsis says. A text is copied, as that of a record.
+    fn synopsis_read(&mut self, expr: &Expr) -> Val {
+        let Node::SynopsisRead { window, cell, time, within, ask, argument } = &expr.node else {
+            unreachable!("called for such")
+        };
+        let (cell, time, given) = (self.expr(cell), self.expr(time).word, self.expr(argument));
+        let bytes = cell.len.expect("a window is bytes");
+        let number = ASKS.iter().position(|other| other == ask).expect("all are listed");
+        let (window, within, number) = (self.window_address(window), self.l.int(*within), self.l.int(number as i64));
+        let len = given.len.unwrap_or_else(|| self.l.int(0));
+        let given = self.l.to_word(given.word, argument.ty.ty);
+        let arguments = [self.l.context, window, cell.word, bytes, time, within, number, given, len];
+        let is_null = self.l.call_word(helpers::synopsis_read as *const () as usize, &arguments);
+        let word = self.l.scratch(0);
+        let len = expr.ty.ty.is_bytes().then(|| self.l.scratch(1));
+        let null = expr.ty.nullable.then(|| self.l.b.ins().ireduce(I8, is_null));
+        Val { word: self.l.of_word(word, expr.ty.ty), len, null }
     }
 
     /// A value of a record. A text is copied: the window may be edited where it is.

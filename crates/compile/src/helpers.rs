@@ -6,6 +6,7 @@
 use crate::abi::{ColumnView, UndoEntry};
 use crate::context::AccessContext;
 use crate::records::{self, Found, Given};
+use crate::synopsis::{ASKS, Argument};
 use crate::window::{self, Answer, Item};
 use tidemill_model::{Type, format_decimal};
 use tidemill_plan::Window;
@@ -44,6 +45,16 @@ unsafe fn item<'a>(spec: &Window, value: u64, len: u64) -> Item<'a> {
 fn leave(context: &mut AccessContext, parts: &[&[u8]]) {
     let (start, len) = context.arena().keep(parts);
     context.scratch = [start as u64, len as u64];
+}
+
+/// Leaves a value in the scratch words: 1 if it is null.
+fn leave_found(context: &mut AccessContext, found: Found<'_>) -> i64 {
+    match found {
+        Found::Null => context.scratch = [std::ptr::NonNull::<u8>::dangling().as_ptr() as u64, 0],
+        Found::Word(word) => context.scratch = [word, 0],
+        Found::Text(text) => leave(context, &[text]),
+    }
+    i64::from(matches!(found, Found::Null))
 }
 
 macro_rules! helpers {
@@ -177,6 +188,15 @@ helpers! {
         (*context).scratch[0] = word;
         found
     }
+    /// What a synopsis says, in the scratch words: 1 if it is null.
+    fn synopsis_read(
+        context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, ask: u64, value: u64, len: u64
+    ) -> i64 {
+        let text = if len == 0 { &[] } else { bytes(value as *const u8, len) };
+        let argument = Argument { word: value, text };
+        let said = window::ask(&*spec, bytes(w, wl), time, within, ASKS[ask as usize], argument);
+        leave_found(&mut *context, said)
+    }
     /// Where the next record of a window begins.
     fn window_next(spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, after: i64) -> i64 {
         window::next(&*spec, bytes(w, wl), time, within, after)
@@ -184,11 +204,7 @@ helpers! {
     /// A value of a record, in the scratch words: 1 if it is null.
     fn window_field(context: *mut AccessContext, w: *const u8, wl: u64, at: i64, of: u64, field: u64, kind: i64) -> i64 {
         let record = window::record(bytes(w, wl), at);
-        match records::field(record, of as usize, field as usize, kind) {
-            Found::Null => { (*context).scratch = [std::ptr::NonNull::<u8>::dangling().as_ptr() as u64, 0]; 1 }
-            Found::Word(word) => { (*context).scratch = [word, 0]; 0 }
-            Found::Text(text) => { leave(&mut *context, &[text]); 0 }
-        }
+        leave_found(&mut *context, records::field(record, of as usize, field as usize, kind))
     }
     /// Values as a record.
     fn pack(context: *mut AccessContext, given: *const Given, count: u64) {

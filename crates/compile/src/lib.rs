@@ -21,6 +21,7 @@ mod marks;
 mod native;
 mod pipeline;
 mod records;
+mod synopsis;
 mod transaction;
 mod window;
 

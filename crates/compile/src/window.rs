@@ -3,11 +3,13 @@
 //! Nothing here trusts the bytes: what is cut short is taken to end there. An add is an [`Edit`]: it drops old entries at the
 //! front and perhaps one in between, and appends one; so most are done where the bytes are.
 
+use crate::records::Found;
+use crate::synopsis::{self, Argument};
 use std::cmp::Ordering;
 use std::ops::Range;
 use tidemill_exact::{BANDS, HOME, Int192, Moments, Of, Population, Sum, quotient};
 use tidemill_model::Type;
-use tidemill_plan::{Aggregate, Keep, Window};
+use tidemill_plan::{Aggregate, Ask, Keep, Window};
 use tidemill_state::blob::Edit;
 
 /// A value to add.
@@ -184,7 +186,7 @@ impl<N: Number> Summary<N> {
     }
 }
 
-fn word(bytes: &[u8]) -> i64 {
+pub fn word(bytes: &[u8]) -> i64 {
     bytes.first_chunk().map_or(0, |chunk| i64::from_le_bytes(*chunk))
 }
 
@@ -232,7 +234,7 @@ fn stride(window: &Window) -> Option<usize> {
         Keep::Slices(_) => Some(window.slice_bytes()),
         _ if window.has_lengths() => None,
         Keep::Distinct(_) => Some(16),
-        Keep::Records(_) | Keep::Latest(_) | Keep::Moments(_) => None,
+        Keep::Records(_) | Keep::Latest(_) | Keep::Moments(_) | Keep::Synopsis(..) => None,
         Keep::Last(_) => Some(8),
     }
 }
@@ -321,6 +323,22 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             write_item(Item::Text(&written), tail);
             Edit { start, gap: last.map_or(bytes.len(), |(.., at)| start + at)..bytes.len() }
         }
+        Keep::Synopsis(of, slices) => {
+            let start = slices.map_or(0, |slices| recent(window, bytes, now, slices.count));
+            let last = entries(window, &bytes[start..]).last().filter(|(slice, ..)| *slice == now);
+            if slices.is_some() {
+                tail.extend_from_slice(&now.to_le_bytes());
+            }
+            let length = tail.len();
+            tail.extend_from_slice(&[0; 8]);
+            if !synopsis::add(of, window.value, last.map_or(&[], |(_, known, _)| known), item, tail) {
+                tail.clear();
+                return Edit { start, gap: bytes.len()..bytes.len() };
+            }
+            let written = (tail.len() - length - 8) as i64;
+            tail[length..length + 8].copy_from_slice(&written.to_le_bytes());
+            Edit { start, gap: last.map_or(bytes.len(), |(.., at)| start + at)..bytes.len() }
+        }
         Keep::Last(count) => {
             let len = entries_len(window, bytes);
             let surplus = usize::try_from(len as i64 + 1 - count).unwrap_or(0);
@@ -379,7 +397,7 @@ fn find(window: &Window, kept: &[u8], item: Item<'_>) -> Option<(i64, Range<usiz
     }
 }
 
-fn write_item(item: Item<'_>, out: &mut Vec<u8>) {
+pub fn write_item(item: Item<'_>, out: &mut Vec<u8>) {
     match item {
         Item::Word(value) => out.extend_from_slice(&value.to_le_bytes()),
         Item::Float(value) => value.write(out),
@@ -465,6 +483,20 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     }
 }
 
+/// What the synopses of the last `within` slices say, or the one of all values.
+pub fn ask<'a>(
+    window: &'a Window,
+    bytes: &'a [u8],
+    time: i64,
+    within: i64,
+    ask: Ask,
+    argument: Argument<'_>,
+) -> Found<'a> {
+    let start = window.slices().map_or(0, |_| recent(window, bytes, now(window, bytes, time), within));
+    let parts: Vec<&[u8]> = entries(window, &bytes[start..]).map(|(_, known, _)| known).collect();
+    synopsis::read(window.value, &parts, ask, argument)
+}
+
 /// A variance or standard deviation.
 fn spread(window: &Window, part: &[u8], aggregate: Aggregate) -> Answer {
     let mut whole = Moments::default();
@@ -501,6 +533,7 @@ fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
         Keep::Distinct(_) => unreachable!("analysis refuses all else of distinct values"),
         Keep::Records(_) | Keep::Latest(_) => unreachable!("analysis refuses aggregates of records"),
         Keep::Moments(_) => unreachable!("analysis refuses all else of moments"),
+        Keep::Synopsis(..) => unreachable!("analysis refuses aggregates of synopses"),
     }
     (whole.count > 0).then_some(whole)
 }

@@ -2,9 +2,11 @@
 
 use crate::ast::*;
 use crate::random::Random;
-use tidemill_model::{FieldType, Schema, Type, Value};
+use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
+use tidemill_plan::build::cell;
 use tidemill_plan::{
-    Expr, ExprNode, OverDef, Record, Stmt, StmtNode, StreamRef, TopDef, TransactionDef, WindowFunction, WindowsDef,
+    Ask, ColumnDef, Expr, ExprNode, OverDef, OwnDef, Record, Stmt, StmtNode, StreamRef, TopDef, TransactionDef,
+    WindowFunction, WindowsDef,
 };
 
 /// A window over a stream of a schema; not every one can be: a stream may not hold its time.
@@ -30,13 +32,20 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         && let Some(top) = random_top(random, schema)
     {
         let windows = WindowsDef::Counting { count: 1 };
-        let over = Some(OverDef { by, windows, early: None, top: Some(top), first: None });
+        let over = Some(OverDef { by, windows, early: None, top: Some(top), first: None, own: vec![] });
         return operator(name, input, over);
     }
     if random.chance(12) {
         let within = random.between(1, 40) as i64;
         let first = Some(if time == Type::Int { Value::Int(within) } else { Value::Duration(within) });
-        let over = Some(OverDef { by, windows: WindowsDef::Counting { count: 1 }, early: None, top: None, first });
+        let over = Some(OverDef {
+            by,
+            windows: WindowsDef::Counting { count: 1 },
+            early: None,
+            top: None,
+            first,
+            own: vec![],
+        });
         return operator(name, input, over);
     }
     let windows = random_windows(random, time);
@@ -53,6 +62,10 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         }
     }
     fields.push(("n".into(), count()));
+    let own: Vec<OwnDef> = random_own(random, &scalars, &windows).into_iter().collect();
+    for of in own.iter().flat_map(|own| &own.state) {
+        fields.push((format!("own_{}", of.name), cell("own", &of.name)));
+    }
     let mut body: Vec<Stmt> = Vec::new();
     if random.chance(30) {
         let few = compare(tidemill_plan::CompareOp::Lt, count(), int(2));
@@ -67,8 +80,39 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         body.push(stmt(StmtNode::Require { condition: some, reason: "too many".into() }));
     }
     body.push(stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) }));
-    let over = Some(OverDef { by, windows, early, top: None, first: None });
+    let over = Some(OverDef { by, windows, early, top: None, first: None, own });
     TransactionDef { body, ..operator(name, input, over) }
+}
+
+/// Now and then an aggregate as users write it: the number of events, the least value, and the sum, which may overflow.
+fn random_own(random: &mut Random, scalars: &[(&str, Type)], windows: &WindowsDef) -> Option<OwnDef> {
+    let ints: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty == Type::Int).map(|(name, _)| *name).collect();
+    let value = event(random.pick_any(&ints).filter(|_| random.chance(25))?);
+    let own = |name: &str| cell("own", name);
+    let put = |name: &str, value: Expr| stmt(StmtNode::Set { role: "own".into(), column: name.into(), value });
+    let when = |condition: Expr, then: Vec<Stmt>| stmt(StmtNode::If { condition, then, otherwise: vec![] });
+    let least = |value: Expr| {
+        let better = own("least").is_null().or(value.clone().lt(own("least")));
+        when(!value.clone().is_null(), vec![when(better, vec![put("least", value)])])
+    };
+    let column = |name: &str, ty: ColumnType, default| ColumnDef { default, ..ColumnDef::new(name, ty) };
+    let mut state = vec![
+        column("count", Type::Int.into(), Some(Value::Int(0))),
+        column("least", ColumnType::optional(Type::Int), None),
+    ];
+    let mut add = vec![put("count", own("count") + 1), least(value.clone())];
+    let mut merge = vec![put("count", own("count") + cell("later", "count")), least(cell("later", "least"))];
+    if random.chance(40) {
+        state.push(column("sum", Type::Int.into(), Some(Value::Int(3))));
+        add.push(when(!value.clone().is_null(), vec![put("sum", own("sum") + value)]));
+        merge.insert(0, put("sum", own("sum") + cell("later", "sum")));
+    }
+    if random.chance(30) {
+        let few = compare(tidemill_plan::CompareOp::Lt, own("count"), int(random.int(2, 5)));
+        add.push(stmt(StmtNode::Require { condition: few, reason: "enough".into() }));
+    }
+    let merges = matches!(windows, WindowsDef::Sliding { .. }) || random.chance(50);
+    Some(OwnDef { name: "own".into(), state, add, merge: merges.then_some(merge) })
 }
 
 /// A window over a stream without a body.
@@ -85,7 +129,7 @@ fn operator(name: &str, input: StreamRef, over: Option<OverDef>) -> TransactionD
 }
 
 fn count() -> Expr {
-    expr(ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None })
+    expr(ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None, argument: None })
 }
 
 fn random_windows(random: &mut Random, time: Type) -> WindowsDef {
@@ -140,8 +184,11 @@ fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Exp
         Type::Bool => functions.extend([F::Any, F::All]),
         _ => functions.push(F::Distinct),
     }
+    if !matches!(ty, Type::Float | Type::Bool) {
+        functions.extend([F::TopValue, F::TopCount, F::ApproxDistinct, F::ApproxCount]);
+    }
     if matches!(ty, Type::Int | Type::Decimal { .. } | Type::Float) {
-        functions.extend([F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
+        functions.extend([F::ApproxQuantile, F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
     }
     let ordered: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty != Type::Bool).map(|(name, _)| *name).collect();
     let by = random.pick_any(&ordered).filter(|_| random.chance(25)).map(|by| Box::new(event(by)));
@@ -149,5 +196,20 @@ fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Exp
         Some(_) => *random.pick(&[F::ArgMin, F::ArgMax]),
         None => *random.pick(&functions),
     };
-    Some(expr(ExprNode::Aggregate { function, value: Some(Box::new(event(name))), by }))
+    let argument = function.asks().map(|(_, ask)| {
+        Box::new(match ask {
+            Ask::Quantile => literal(Value::Float(*random.pick(&[0.0, 0.3, 0.5, 0.99, 1.0]))),
+            Ask::Frequency => {
+                let value = Some(Box::new(event(name)));
+                expr(ExprNode::Aggregate {
+                    function: *random.pick(&[F::First, F::Last]),
+                    value,
+                    by: None,
+                    argument: None,
+                })
+            }
+            _ => int(random.int(0, 2)),
+        })
+    });
+    Some(expr(ExprNode::Aggregate { function, value: Some(Box::new(event(name))), by, argument }))
 }

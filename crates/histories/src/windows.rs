@@ -30,7 +30,9 @@ pub fn usable(column: &ColumnDef, time: Option<Type>) -> bool {
     match &column.window {
         // Records are what joins keep.
         None | Some(WindowDef::Records { .. }) => false,
-        Some(WindowDef::Moments { .. } | WindowDef::Latest { .. }) => unreachable!("no column is declared so"),
+        Some(WindowDef::Moments { .. } | WindowDef::Latest { .. } | WindowDef::Synopsis { .. }) => {
+            unreachable!("no column is declared so")
+        }
         Some(WindowDef::Last(_)) => true,
         Some(WindowDef::Span { span, .. }) => {
             time == Some(if matches!(span, Value::Int(_)) { Type::Int } else { Type::Time })
@@ -44,7 +46,10 @@ pub fn aggregates(role: &str, column: &ColumnDef) -> Vec<Visible> {
     let value = column.ty.ty;
     let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });
     let (part, distinct) = match column.window.as_ref().expect("a windowed column") {
-        WindowDef::Records { .. } | WindowDef::Latest { .. } | WindowDef::Moments { .. } => unreachable!("not usable"),
+        WindowDef::Records { .. }
+        | WindowDef::Latest { .. }
+        | WindowDef::Moments { .. }
+        | WindowDef::Synopsis { .. } => unreachable!("not usable"),
         WindowDef::Last(count) => (WindowPart::Last((count / 2).max(1)), value != Type::Float),
         WindowDef::Span { span, slide, distinct } => {
             let least = match span {

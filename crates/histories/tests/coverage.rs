@@ -101,10 +101,11 @@ const KINDS: &[&str] = &[
     "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
     "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
-    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack",
+    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Synopsis", "SynopsisRead value", "SynopsisRead times",
+    "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Failed",
-    "out closes", "out early results", "out tops", "out first events", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
+    "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
@@ -134,7 +135,7 @@ fn kinds(json: &Json, before: &str, found: &mut BTreeMap<String, usize>) {
 }
 
 fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTreeMap<String, usize>) {
-    for name in ["op", "cast", "aggregate", "measure", "count"] {
+    for name in ["op", "cast", "aggregate", "measure", "count", "ask"] {
         if let Some(part) = inner.get(name) {
             kinds(part, &format!("{node} "), found);
         }
@@ -149,8 +150,10 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             note("several deliveries".into());
         }
         if !output.is_empty() {
-            if stream.name.ends_with(".pairs") {
-                note("out pairs".into());
+            for kind in ["pairs", "refused"] {
+                if stream.name.ends_with(&format!(".{kind}")) {
+                    note(format!("out {kind}"));
+                }
             }
             match stream.origin {
                 Origin::Committed(of) if program.gives_first(of) => note("out first events".into()),

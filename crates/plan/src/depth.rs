@@ -70,7 +70,11 @@ pub(crate) fn check(plan: &Plan) -> Vec<PlanError> {
     }
     for transaction in &plan.transactions {
         let keys = transaction.roles.iter().flat_map(|role| &role.key);
-        note("transaction", &transaction.name, deep_expression(keys).or_else(|| deep_block(&transaction.body)));
+        let own = transaction.over.iter().flat_map(|over| &over.own);
+        let own = own.flat_map(|own| std::iter::once(&own.add).chain(&own.merge));
+        let deep =
+            deep_expression(keys).or_else(|| std::iter::once(&transaction.body).chain(own).find_map(|b| deep_block(b)));
+        note("transaction", &transaction.name, deep);
     }
     errors
 }

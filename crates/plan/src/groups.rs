@@ -123,6 +123,7 @@ fn is_of_event(expression: &Expr) -> bool {
             | Node::Exists { .. }
             | Node::Rows { .. }
             | Node::WindowRead { .. }
+            | Node::SynopsisRead { .. }
             | Node::WindowNext { .. }
             | Node::WindowField { .. }
             | Node::Local(_)

@@ -42,7 +42,7 @@ pub use program::{
     TransactionId, WordOp, bad_schema,
 };
 pub use waves::Waves;
-pub use window::{BANDS, HOME_BAND, Keep, Slices, Window, record_nulls};
+pub use window::{BANDS, COUNTER_ROWS, COUNTERS, HOME_BAND, Keep, REGISTERS, Slices, Window, record_nulls};
 
 /// Typed expressions and statements, named apart from the plan's own.
 pub mod typed {

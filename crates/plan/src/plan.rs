@@ -154,6 +154,12 @@ pub enum WindowDef {
         #[serde(default)]
         slide: Option<Value>,
     },
+    /// A synopsis of the values: of those of the last `span`, in slices of `slide`, or without slices of all.
+    Synopsis {
+        of: Synopsis,
+        #[serde(default)]
+        slices: Option<(Value, Value)>,
+    },
     /// The last so many.
     Last(i64),
 }
@@ -198,6 +204,50 @@ impl Aggregate {
     /// Whether it is a variance or a standard deviation.
     pub fn is_spread(self) -> bool {
         matches!(self, Aggregate::Variance | Aggregate::Stddev | Aggregate::Pvariance | Aggregate::Pstddev)
+    }
+}
+
+/// What is kept of values in place of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Synopsis {
+    /// Each value with the number of times that it was added.
+    Counts,
+    /// The registers of a HyperLogLog sketch (Flajolet, Fusy, Gandouet, Meunier, 2007), all of them.
+    Registers,
+    /// The buckets of a DDSketch (Masson, Rim, Lee, 2019), none of which are collapsed.
+    Buckets,
+    /// The counters of a Count-Min sketch (Cormode, Muthukrishnan, 2005).
+    Counters,
+}
+
+/// What is asked of a synopsis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Of counts: the value whose rank is the argument, from 0 on. First are those that are most frequent, of those as
+    /// frequent the one that was added first. `None` if there is none.
+    Value,
+    /// Of counts: how often that value was added; 0 if there is none.
+    Times,
+    /// Of registers: about how many different values were added. The argument does not matter.
+    Distinct,
+    /// Of buckets: about the value of the rank floor(*q* (*n* − 1)) of *n* values, counted from 0, where *q* is the argument;
+    /// `None` of none, NaN where a value is NaN.
+    Quantile,
+    /// Of counters: about how often the argument was added.
+    Frequency,
+}
+
+impl Ask {
+    /// The synopsis that can be asked so.
+    pub fn of(self) -> Synopsis {
+        match self {
+            Ask::Value | Ask::Times => Synopsis::Counts,
+            Ask::Distinct => Synopsis::Registers,
+            Ask::Quantile => Synopsis::Buckets,
+            Ask::Frequency => Synopsis::Counters,
+        }
     }
 }
 
@@ -380,6 +430,25 @@ pub struct OverDef {
     /// transaction commits the first events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Value>,
+    /// Aggregates that users write. The body reads the state of one as the columns of a role with its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<OwnDef>,
+}
+
+/// An aggregate that a user writes, of the events of a window in the order of their positions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnDef {
+    /// Unique in its window.
+    pub name: String,
+    /// What it keeps, with the values that it begins with.
+    pub state: Vec<ColumnDef>,
+    /// Adds an event: over the fields of the input's events, and the state as the columns of a role with the aggregate's
+    /// name, which are set.
+    pub add: Vec<Stmt>,
+    /// Merges the state of events that come after those of the state at hand: over that, and the other as the columns of the
+    /// role `later`, which are not set. Sliding windows need it. No float of a state is computed with then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Vec<Stmt>>,
 }
 
 /// The greatest events of an instant.
@@ -453,6 +522,31 @@ pub enum WindowFunction {
     Pvariance,
     /// The standard deviation of a population; `None` of no values.
     Pstddev,
+    /// The value that is the `argument`-th most frequent one, from 0 on; of those as frequent, the one that came first is
+    /// before. `None` where there are not so many.
+    TopValue,
+    /// How often that value is there; 0 where there are not so many.
+    TopCount,
+    /// About how many different values there are.
+    ApproxDistinct,
+    /// About the value below which a part of the values is, which is the `argument`, from 0 to 1; `None` of none.
+    ApproxQuantile,
+    /// About how often the `argument` is there: not less often.
+    ApproxCount,
+}
+
+impl WindowFunction {
+    /// The synopsis that it is read from, and what it asks of that, where it is such a function.
+    pub fn asks(self) -> Option<(Synopsis, Ask)> {
+        match self {
+            WindowFunction::TopValue => Some((Synopsis::Counts, Ask::Value)),
+            WindowFunction::TopCount => Some((Synopsis::Counts, Ask::Times)),
+            WindowFunction::ApproxDistinct => Some((Synopsis::Registers, Ask::Distinct)),
+            WindowFunction::ApproxQuantile => Some((Synopsis::Buckets, Ask::Quantile)),
+            WindowFunction::ApproxCount => Some((Synopsis::Counters, Ask::Frequency)),
+            _ => None,
+        }
+    }
 }
 
 /// A row (or, over a list field, a row per element) that a transaction may touch.
@@ -627,7 +721,12 @@ pub enum ExprNode {
         value: Option<Box<Expr>>,
         #[serde(default)]
         by: Option<Box<Expr>>,
+        /// Over what the function of the window sees.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        argument: Option<Box<Expr>>,
     },
+    /// What a column with a synopsis, or a part of it, says.
+    Synopsis { role: String, column: String, ask: Ask, argument: Box<Expr> },
     /// Of a column of records: where the first one stands that is not too old, after the one at `after`, or from the oldest
     /// on where that is −1; −1 if there is none. Of a part of the column, those of that span are not too old.
     NextRecord {

@@ -2,7 +2,7 @@
 //!
 //! The event is always called `ev`. Parentheses appear only where the tree needs them.
 
-use crate::{Aggregate, BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp, WindowFunction, WindowPart};
+use crate::{Aggregate, Ask, BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp, WindowFunction, WindowPart};
 use std::fmt::{self, Display, Formatter};
 use tidemill_model::Value;
 
@@ -36,14 +36,16 @@ impl Display for Expr {
                 window_part(f, part.as_ref())?;
                 write!(f, ".{aggregate}()")
             }
-            ExprNode::Aggregate { function, value, by } => {
+            ExprNode::Aggregate { function, value, by, argument } => {
                 f.write_str("w.")?;
+                let argument = argument.as_ref().map(ToString::to_string).unwrap_or_default();
                 match (value, by) {
                     (Some(value), Some(by)) => write!(f, "{function}({by}).{value}"),
-                    (Some(value), None) => write!(f, "{value}.{function}()"),
+                    (Some(value), None) => write!(f, "{value}.{function}({argument})"),
                     _ => write!(f, "{function}()"),
                 }
             }
+            ExprNode::Synopsis { role, column, ask, argument } => write!(f, "{role}.{column}.{ask}({argument})"),
             ExprNode::NextRecord { role, column, part, after } => {
                 write!(f, "{role}.{column}")?;
                 window_part(f, part.as_ref())?;
@@ -239,6 +241,23 @@ impl Display for WindowFunction {
             WindowFunction::Stddev => "stddev",
             WindowFunction::Pvariance => "pvariance",
             WindowFunction::Pstddev => "pstddev",
+            WindowFunction::TopValue => "top_value",
+            WindowFunction::TopCount => "top_count",
+            WindowFunction::ApproxDistinct => "approx_distinct",
+            WindowFunction::ApproxQuantile => "approx_quantile",
+            WindowFunction::ApproxCount => "approx_count",
+        })
+    }
+}
+
+impl Display for Ask {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ask::Value => "value",
+            Ask::Times => "times",
+            Ask::Distinct => "distinct",
+            Ask::Quantile => "quantile",
+            Ask::Frequency => "frequency",
         })
     }
 }

@@ -23,7 +23,7 @@
 //! over that list at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Aggregate, Limits, Window};
+use crate::{Aggregate, Ask, Limits, Window};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
@@ -779,6 +779,10 @@ pub enum Node {
     /// `Mean` is the float quotient of sum and count, of decimals the quotient rounded half to even. `Mean`, `Min`
     /// and `Max` of no values are null.
     WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
+    /// What a synopsis says of the last `within` slices, or of all, as of `time`. The argument is not null: an
+    /// `Int`, for [`Ask::Quantile`] a `Float`, for [`Ask::Frequency`] of the type of the values. The answer is an `Int`, for
+    /// [`Ask::Value`] of the type of the values, for [`Ask::Quantile`] a `Float`, both nullable. Never fails.
+    SynopsisRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, ask: Ask, argument: Box<Expr> },
     /// The values as one record of a window ([`crate::Keep::Records`], [`crate::Keep::Latest`]); `Bytes`. Never fails.
     Pack(Vec<Expr>),
     /// Where in the bytes of a window of records the first entry begins that is in the last `within` slices as of `time`,

@@ -41,6 +41,7 @@ macro_rules! walks {
                     Node::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
                     Node::WindowAdd { cell, time, value, .. } => vec![cell, time, value],
                     Node::WindowRead { cell, time, .. } => vec![cell, time],
+                    Node::SynopsisRead { cell, time, argument, .. } => vec![cell, time, argument],
                     Node::WindowNext { cell, time, after, .. } => vec![cell, time, after],
                     Node::WindowField { cell, at, .. } => vec![cell, at],
                     Node::Pack(values) => values.$iter().collect(),

@@ -20,7 +20,10 @@ impl Expr {
             ExprNode::All(parts) | ExprNode::Any(parts) | ExprNode::Pack(parts) => parts.iter().collect(),
             ExprNode::NextRecord { after: value, .. } | ExprNode::RecordField { at: value, .. } => vec![value],
             ExprNode::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
-            ExprNode::Aggregate { value, by, .. } => by.iter().chain(value).map(|operand| &**operand).collect(),
+            ExprNode::Aggregate { value, by, argument, .. } => {
+                by.iter().chain(value).chain(argument).map(|operand| &**operand).collect()
+            }
+            ExprNode::Synopsis { argument, .. } => vec![argument],
             ExprNode::In { value, options } => std::iter::once(&**value).chain(options).collect(),
             ExprNode::Call { arguments, .. } => arguments.iter().collect(),
         }

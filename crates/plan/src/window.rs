@@ -26,6 +26,7 @@
 //! | `Records` | slice, record | record of the last slices |
 //! | `Latest` | slice, record | slice that is not empty, of its last record |
 //! | `Moments` | slice, length, moments | slice that is not empty |
+//! | `Synopsis` | slice, length, synopsis | slice that is not empty; without slices there is one entry, which says none |
 //! | `Last` | value | of the last values |
 //!
 //! A NaN is always the one of bits 0x7ff8000000000000. The least and the greatest of values with a NaN are NaN; −0 is
@@ -47,6 +48,28 @@
 //! many of its low limbs of 64 bits are 0, how many limbs follow, and these, the least first, in two's complement: as few
 //! as there can be, none of 0.
 //!
+//! # Synopses
+//!
+//! Of counts, each value in the order in which they were first added: how often it was added, and the value; a text is its
+//! length and its bytes.
+//!
+//! The *hash* of a value is *mix* of FNV-1a of 64 bits over its eight bytes, or those of its text. *mix*(*x*) is *x* ^= *x* >> 33,
+//! *x* *= 0xff51afd7ed558ccd, *x* ^= *x* >> 33, *x* *= 0xc4ceb9fe1a85ec53, *x* ^= *x* >> 33.
+//!
+//! There are [`REGISTERS`] registers of a byte. The upper 12 bits of a hash say which; its value is the greatest number of zeros
+//! in front of the other 52 bits, plus 1. The answer is by Ertl ("New cardinality estimation algorithms for HyperLogLog
+//! sketches", 2017, algorithm 6), in that order of operations, rounded half up: it needs no table and has no bias, and no operation
+//! that processors round differently.
+//!
+//! Buckets are numbers of buckets and how many values are in them, in order. A value *x* of 2^−1022 ≤ |*x*| is in the one whose number
+//! is the upper 17 bits of the float |*x*| without its sign, with the sign of *x*: exponent and six bits, so a bucket is as wide as a
+//! 64th of its lower end at most. It stands for its middle. Values nearer to 0 are in bucket 0, NaNs in the greatest that is.
+//!
+//! There are [`COUNTER_ROWS`] rows of [`COUNTERS`] counters. A value is counted in each row *i*, by the lower bits of *mix*(hash +
+//! *i* · 0x9e3779b97f4a7c15). The answer is the least of its counters.
+//!
+//! All of these are functions of the multiset of values, and what several slices say is too.
+//!
 //! # Sums
 //!
 //! A sum of words has 128 bits. A sum of floats is exact: it has an integer of 192 bits for each *band* of exponents,
@@ -56,6 +79,7 @@
 //! the other bands of a slice come before its entry of the home band, by band. So the bytes of a slice are a function of
 //! the values in it, not of their order.
 
+use crate::Synopsis;
 use crate::print::literal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -83,6 +107,8 @@ pub enum Keep {
     Latest(Slices),
     /// Count, sum and sum of squares of each of the last slices.
     Moments(Slices),
+    /// A synopsis of each of the last slices, or of all values.
+    Synopsis(Synopsis, Option<Slices>),
     /// The last so many values, whatever their times.
     Last(i64),
 }
@@ -125,6 +151,16 @@ impl fmt::Display for Window {
             Keep::Records(slices) => write!(f, "records of {slices}"),
             Keep::Latest(slices) => write!(f, "a record for each slice of {slices}"),
             Keep::Moments(slices) => write!(f, "moments of {value} over {slices}"),
+            Keep::Synopsis(of, slices) => {
+                let of = match of {
+                    Synopsis::Counts => "counts",
+                    Synopsis::Registers => "registers",
+                    Synopsis::Buckets => "buckets",
+                    Synopsis::Counters => "counters",
+                };
+                write!(f, "{of} of {value}")?;
+                slices.map_or(Ok(()), |slices| write!(f, " over {slices}"))
+            }
             Keep::Last(count) => write!(f, "window of the last {count} {value}"),
         }
     }
@@ -134,6 +170,13 @@ impl fmt::Display for Window {
 pub fn record_nulls(values: usize) -> usize {
     8 * values.div_ceil(64)
 }
+
+/// Registers of a synopsis.
+pub const REGISTERS: usize = 1 << 12;
+/// Rows of counters of a synopsis.
+pub const COUNTER_ROWS: usize = 4;
+/// Counters in each row.
+pub const COUNTERS: usize = 256;
 
 /// Bands of floats, with those that count NaNs and infinities.
 pub const BANDS: usize = 25;
@@ -154,6 +197,7 @@ impl Window {
             | Keep::Records(slices)
             | Keep::Latest(slices)
             | Keep::Moments(slices) => Some(slices),
+            Keep::Synopsis(_, slices) => slices,
             Keep::Last(_) => None,
         }
     }
@@ -165,12 +209,12 @@ impl Window {
 
     /// Whether a slice has one entry at most.
     fn has_one_a_slice(&self) -> bool {
-        matches!(self.keep, Keep::Latest(_) | Keep::Moments(_))
+        matches!(self.keep, Keep::Latest(_) | Keep::Moments(_) | Keep::Synopsis(..))
     }
 
     /// Whether an entry says how long it is.
     pub fn has_lengths(&self) -> bool {
-        self.value.is_bytes() || matches!(self.keep, Keep::Moments(_))
+        self.value.is_bytes() || matches!(self.keep, Keep::Moments(_) | Keep::Synopsis(..))
     }
 
     /// Whether bytes are what a cell of this column may hold, as far as its shape goes.
@@ -202,7 +246,8 @@ impl Window {
         }
         let most = match self.keep {
             Keep::Last(count) => count,
-            Keep::Latest(slices) | Keep::Moments(slices) => slices.count,
+            Keep::Latest(slices) | Keep::Moments(slices) | Keep::Synopsis(_, Some(slices)) => slices.count,
+            Keep::Synopsis(_, None) => 1,
             _ => i64::MAX,
         };
         at == bytes.len() && entries <= most

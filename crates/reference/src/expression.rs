@@ -134,6 +134,10 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
             let (cell, time) = (eval(cell)?, as_word(time)?);
             crate::window::read(window, bytes(&cell), time, *within, *aggregate).ok_or(*reason)?
         }
+        Node::SynopsisRead { window, cell, time, within, ask, argument } => {
+            let (cell, time, argument) = (eval(cell)?, as_word(time)?, eval(argument)?);
+            crate::synopsis::read(window, bytes(&cell), time, *within, *ask, &argument)
+        }
         Node::WindowNext { window, cell, time, within, after } => {
             let (cell, time, after) = (eval(cell)?, as_word(time)?, as_word(after)?);
             Value::Int(crate::records::next(window, bytes(&cell), time, *within, after))

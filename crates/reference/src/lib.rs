@@ -29,6 +29,7 @@ mod limits;
 mod moments;
 pub mod order;
 mod records;
+mod synopsis;
 mod table;
 mod trace;
 mod transaction;

@@ -48,10 +48,13 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
     if let Keep::Moments(slices) = window.keep {
         return moments::add(slices, bytes, time, &value);
     }
+    if let Keep::Synopsis(of, slices) = window.keep {
+        return crate::synopsis::add(window, (of, slices), bytes, time, &value);
+    }
     let mut entries = decode(window, bytes);
     let now = now(window, &entries, time);
     match window.keep {
-        Keep::Records(_) | Keep::Latest(_) | Keep::Moments(_) => unreachable!("done above"),
+        Keep::Records(_) | Keep::Latest(_) | Keep::Moments(_) | Keep::Synopsis(..) => unreachable!("done above"),
         Keep::Slices(slices) => {
             entries.retain(|entry| is_within(entry, now, slices.count));
             let new = alone(now, value);
@@ -89,6 +92,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     match window.keep {
         Keep::Records(_) | Keep::Latest(_) => unreachable!("analysis refuses aggregates of records"),
         Keep::Moments(_) => unreachable!("answered above"),
+        Keep::Synopsis(..) => unreachable!("analysis refuses aggregates of synopses"),
         Keep::Slices(_) | Keep::Distinct(_) => entries.retain(|entry| is_within(entry, now, within)),
         Keep::Last(_) => {
             let surplus = (entries.len() as i64 - within).max(0);
@@ -147,6 +151,9 @@ pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> S
         let moments = moments::within(slices, bytes, i64::MIN, slices.count);
         let deviation = spread(&moments, window, Aggregate::Pstddev);
         return format!("moments of values (population deviation {deviation:?})");
+    }
+    if let Keep::Synopsis(..) = window.keep {
+        return crate::synopsis::text(window, bytes);
     }
     let entries = decode(window, bytes);
     if window.is_of_records() {

@@ -227,8 +227,8 @@ class Expressions:
         if node.id in scope.values:
             return ir.expr(scope.values[node.id]["node"], span)
         if scope.closed is not None and node.id in scope.closed.bound:
-            hint = f"take a field: {node.id}.name"
-            raise self._refuse(node, f"'{node.id}' is an event of the window, not a value", hint)
+            assert self.aggregates is not None
+            raise self.aggregates.not_a_value(node, node.id, scope.closed.bound[node.id])
         if scope.is_local(node.id):
             return ir.expr({"local": scope.local(node.id)}, span)
         return self._outside(node, scope.static(node))

@@ -152,14 +152,22 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
     scope = Scope(source, function, context, {names[0].arg}, {}, assigned(definition.body), (), closed=closed)
     context.names.add(scope.locals)
     by = [(name, _part(part, name, over.lists, scope, definition)) for name, part in over.group.items()]
+    body = Statements(scope).translate(definition.body)
     node: ir.TransactionDef = {
         "name": over.name,
         "inputs": [over.input],
-        "over": {"by": by, "windows": over.windows, "early": over.early, "top": None, "first": None},
+        "over": {
+            "by": by,
+            "windows": over.windows,
+            "early": over.early,
+            "top": None,
+            "first": None,
+            "own": list(closed.owns.definitions.values()),
+        },
         "join": None,
         "nested": False,
         "roles": [],
-        "body": Statements(scope).translate(definition.body),
+        "body": body,
     }
     return compiled(node, scope, definition)
 

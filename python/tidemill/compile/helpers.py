@@ -55,7 +55,7 @@ class Helpers:
     def call(self, node: ast.Call, function: FunctionType) -> Result:
         """Puts a helper in the place of a call. Raises ``CompileError``."""
         shown = ast.unparse(node.func)
-        source, definition = self._find(node, function, shown)
+        source, definition = self.found(node, function, shown)
         inner = self._scope_of(node, function, shown, source, definition)
         body = body_of(definition)
         if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
@@ -83,7 +83,8 @@ class Helpers:
         hint = f"write {names} = {shown}(...)"
         raise self._scope.source.refuse(node, f"{shown}() returns {len(values)} values", hint)
 
-    def _find(self, node: ast.Call, function: FunctionType, shown: str) -> tuple[Source, Definition]:
+    def found(self, node: ast.Call, function: FunctionType, shown: str) -> tuple[Source, Definition]:
+        """The source, with a prefix of its own, and the syntax tree of a function that a call is replaced by."""
         scope = self._scope
         code = function.__code__
         if code in scope.stack:
@@ -115,7 +116,7 @@ class Helpers:
         """The names of a helper: its parameters stand for what the arguments are."""
         scope = self._scope
         given = self._arguments(node, function, shown, source, definition)
-        closed = None if scope.closed is None else Closed(scope.closed.group)
+        closed = None if scope.closed is None else Closed(scope.closed.group, owns=scope.closed.owns)
         inner = Scope(
             source,
             function,
@@ -174,7 +175,7 @@ class Helpers:
         pick = aggregates.picked(of) if aggregates is not None and isinstance(of, ast.expr) else None
         if pick is not None and inner.closed is not None:
             inner.closed.picks[name] = pick
-            inner.closed.bound.add(name)
+            inner.closed.bound[name] = pick
             return True
         if not isinstance(of, ast.Name):
             return False

@@ -63,7 +63,7 @@ pub(super) fn window<const FIELDS: usize>(
     TransactionDef {
         name: name.into(),
         inputs: vec![input],
-        over: Some(OverDef { by, windows, early: None, top: None, first: None }),
+        over: Some(OverDef { by, windows, early: None, top: None, first: None, own: vec![] }),
         join: None,
         nested: false,
         roles: Vec::new(),
@@ -77,18 +77,18 @@ pub(super) fn tumbling(shape: &Shape) -> WindowsDef {
 
 /// `w.count()`
 pub(super) fn count() -> Expr {
-    ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None }.into()
+    ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None, argument: None }.into()
 }
 
 /// `w.value.function()`
 pub(super) fn of(function: WindowFunction, value: &str) -> Expr {
-    ExprNode::Aggregate { function, value: Some(Box::new(event(value))), by: None }.into()
+    ExprNode::Aggregate { function, value: Some(Box::new(event(value))), by: None, argument: None }.into()
 }
 
 /// `w.argmax("by").value`
 pub(super) fn argmax(by: &str, value: &str) -> Expr {
     let (value, by) = (Some(Box::new(event(value))), Some(Box::new(event(by))));
-    ExprNode::Aggregate { function: WindowFunction::ArgMax, value, by }.into()
+    ExprNode::Aggregate { function: WindowFunction::ArgMax, value, by, argument: None }.into()
 }
 
 /// The end of the window that holds an instant, where windows begin at multiples of `every` and are as long.

@@ -77,7 +77,8 @@ fn with_windows(plan: PlanBuilder) -> PlanBuilder {
             b.give([("value", cell("row", "value"))]);
         }
     };
-    let count: Expr = ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None }.into();
+    let count: Expr =
+        ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None, argument: None }.into();
     let windows = WindowsDef::Tumbling { length: Value::Int(4), origin: 0 };
     plan.every("ticks", Value::Int(3), 0)
         .window("counts", named("adds"), [("key", event("key"))], windows, |b| {
@@ -93,8 +94,13 @@ fn with_windows(plan: PlanBuilder) -> PlanBuilder {
 
 /// A window over what is sent, whose closes change the rows; and a row that is woken, which does.
 fn with_sent_windows(plan: PlanBuilder) -> PlanBuilder {
-    let sum: Expr =
-        ExprNode::Aggregate { function: WindowFunction::Sum, value: Some(Box::new(event("n"))), by: None }.into();
+    let sum: Expr = ExprNode::Aggregate {
+        function: WindowFunction::Sum,
+        value: Some(Box::new(event("n"))),
+        by: None,
+        argument: None,
+    }
+    .into();
     let windows = WindowsDef::Tumbling { length: Value::Int(3), origin: 0 };
     plan.window("sums", named("multiplies"), [("key", event("key"))], windows, |b| {
         b.give([("key", event("key")), ("sum", sum), ("end", event("end"))]);

@@ -72,8 +72,14 @@ pub fn all_or_none() -> History {
     let few =
         StreamDef { name: "few".into(), origin: OriginDef::Filter { input: committed("second"), predicate: few } };
     let undone = vec![increase("r", "n", int(1000)), give_back(vec![("reason", event("reason"))])];
-    let over =
-        Some(OverDef { by: vec![], windows: WindowsDef::Counting { count: 3 }, early: None, top: None, first: None });
+    let over = Some(OverDef {
+        by: vec![],
+        windows: WindowsDef::Counting { count: 3 },
+        early: None,
+        top: None,
+        first: None,
+        own: vec![],
+    });
     let windows =
         TransactionDef { over, roles: vec![], ..transaction("w", vec![emitted("third", "far")], vec![], w()) };
     let plan = plan(
@@ -96,7 +102,7 @@ pub fn all_or_none() -> History {
 
 fn w() -> Vec<Stmt> {
     use tidemill_plan::{ExprNode, WindowFunction};
-    let count = expr(ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None });
+    let count = expr(ExprNode::Aggregate { function: WindowFunction::Count, value: None, by: None, argument: None });
     vec![give_back(vec![("n", count)])]
 }
 

@@ -6,11 +6,14 @@
 use super::fault::{Checked, Fault};
 use super::over::{FRESH, WINDOW, column, set, when};
 use super::picks::{Picks, Which};
-use super::rewrite::placeless;
+use super::rewrite::{self, placeless};
 use super::scope::Scope;
 use super::types::zero;
 use crate::build::{cell, local, window};
-use crate::{Aggregate, ColumnDef, Expr, ExprNode, Function, Stmt, WindowDef, WindowFunction, WindowPart, WindowsDef};
+use crate::{
+    Aggregate, Ask, ColumnDef, Expr, ExprNode, Function, Stmt, Synopsis, WindowDef, WindowFunction, WindowPart,
+    WindowsDef,
+};
 use tidemill_model::{ColumnType, Type, Value};
 
 /// Slides of the windows that are over no grid: two of them are longer than any.
@@ -115,6 +118,13 @@ impl Kind {
         }
     }
 
+    /// Length and slide of sliding windows, as they are written in a plan.
+    pub fn slices(self, time: Option<Type>) -> Option<(Value, Value)> {
+        let Kind::Sliding { length, every, .. } = self else { return None };
+        let span = |units| if time == Some(Type::Int) { Value::Int(units) } else { Value::Duration(units) };
+        Some((span(length), span(every)))
+    }
+
     pub fn origin(self) -> i64 {
         match self {
             Kind::Tumbling { origin, .. } | Kind::Sliding { origin, .. } => origin,
@@ -157,6 +167,8 @@ enum What {
     Moments,
     /// The number of values by slices, whatever they are.
     Present,
+    /// A synopsis of the values.
+    Synopsis(Synopsis),
 }
 
 /// The columns of a window's table that its aggregates need.
@@ -180,9 +192,13 @@ impl Cells {
 
     /// What stands for an aggregate, once this was called for all that are asked.
     pub fn replace(&mut self, expr: &Expr, scope: &mut Scope<'_>) -> Option<ExprNode> {
-        let ExprNode::Aggregate { function, value, by } = &expr.node else { return None };
+        let ExprNode::Aggregate { function, value, by, argument } = &expr.node else { return None };
         let (value, by) = (value.as_deref().map(placeless), by.as_deref().map(placeless));
-        match self.aggregate(expr, *function, value, by, scope) {
+        let found = match (function.asks(), &value) {
+            (Some(asks), Some(value)) => self.synopsis(expr, asks, value, argument.as_deref(), scope),
+            _ => self.aggregate(expr, *function, value, by, scope),
+        };
+        match found {
             Ok(expr) => Some(expr.node),
             Err(fault) => {
                 self.fault = self.fault.take().or(Some(fault.at(expr.span)));
@@ -322,10 +338,49 @@ impl Cells {
             F::Stddev => self.spread(value, ty, Aggregate::Stddev),
             F::Pvariance => self.spread(value, ty, Aggregate::Pvariance),
             F::Pstddev => self.spread(value, ty, Aggregate::Pstddev),
+            F::TopValue | F::TopCount | F::ApproxDistinct | F::ApproxQuantile | F::ApproxCount => {
+                unreachable!("they are asked of synopses")
+            }
             F::ArgMin | F::ArgMax => {
                 return Err(Fault::new(format!("{surface} does not say by what")).hint("write w.argmax(\"field\")"));
             }
         })
+    }
+
+    /// What a synopsis of values says.
+    fn synopsis(
+        &mut self,
+        surface: &Expr,
+        (of, ask): (Synopsis, Ask),
+        value: &Expr,
+        argument: Option<&Expr>,
+        scope: &mut Scope<'_>,
+    ) -> Checked<Expr> {
+        let ty = pure(value, scope)?;
+        let name = match of {
+            Synopsis::Counts => "top",
+            Synopsis::Registers => "approx_distinct",
+            Synopsis::Buckets => "approx_quantile",
+            Synopsis::Counters => "approx_count",
+        };
+        let shown = format!("w.{}.{name}()", value.to_string().trim_start_matches("ev."));
+        let refuse = |hint: &str| Err(Fault::new(format!("{shown} is asked of {}", ty.ty)).hint(hint));
+        match (of, ty.ty) {
+            (Synopsis::Buckets, Type::Int | Type::Float | Type::Decimal { .. }) => {}
+            (Synopsis::Buckets, _) => return refuse("only numbers have it"),
+            (_, Type::Float) => {
+                return refuse("floats that are nearly equal are different; use a Decimal or an int");
+            }
+            (_, Type::Bool) => return refuse("ask for any(), all(), or the sum of a map to ints"),
+            _ => {}
+        }
+        let Some(argument) = argument else {
+            return Err(Fault::new(format!("{surface} does not say what is asked")));
+        };
+        let argument = rewrite::expression(argument, &mut |expr| self.replace(expr, scope));
+        let column = self.column(What::Synopsis(of), Some(value.clone()), None, ty);
+        let (role, argument) = (WINDOW.into(), Box::new(argument));
+        Ok(ExprNode::Synopsis { role, column, ask, argument }.into())
     }
 
     fn check(&self, surface: &Expr, function: WindowFunction, ty: ColumnType) -> Checked<()> {
@@ -402,6 +457,10 @@ impl Cells {
             What::Distinct => "distinct",
             What::Moments => "moments",
             What::Present => "present",
+            What::Synopsis(Synopsis::Counts) => "counts",
+            What::Synopsis(Synopsis::Registers) => "registers",
+            What::Synopsis(Synopsis::Buckets) => "buckets",
+            What::Synopsis(Synopsis::Counters) => "counters",
         };
         let mut name = kept.to_owned();
         for of in by.into_iter().chain(value) {
@@ -452,7 +511,7 @@ impl Cells {
                 (self.windowed(name, Type::Int, what), there(vec![add(name, present().call(Function::Int, []))]))
             }
             What::Present => (self.windowed(name, Type::Int, what), there(vec![add(name, 1.into())])),
-            What::Values | What::Distinct | What::Moments => {
+            What::Values | What::Distinct | What::Moments | What::Synopsis(_) => {
                 (self.windowed(name, ty.ty, what), there(vec![add(name, present())]))
             }
         }
@@ -467,6 +526,11 @@ impl Cells {
                 _ => WindowDef::Span { span, slide, distinct: what == What::Distinct },
             }
         };
+        if let What::Synopsis(of) = what {
+            // Elsewhere a row stands for one window.
+            let slices = self.kind.slices(self.time);
+            return ColumnDef { window: Some(WindowDef::Synopsis { of, slices }), ..column(name, ty, false, None) };
+        }
         let of = match self.kind {
             Kind::Tumbling { length, .. } => spans(length, length),
             Kind::Sliding { length, every, .. } => spans(length, every),

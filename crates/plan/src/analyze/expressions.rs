@@ -51,6 +51,7 @@ impl Scope<'_> {
             ExprNode::Window { role, column, part, aggregate } => {
                 self.window(expr, role, column, part.as_ref(), *aggregate)
             }
+            ExprNode::Synopsis { role, column, ask, argument } => self.synopsis(role, column, *ask, argument),
             ExprNode::NextRecord { role, column, part, after } => self.next_record(role, column, part.as_ref(), after),
             ExprNode::RecordField { role, column, at, of, field, ty } => {
                 self.record_field(role, column, at, (*of, *field), *ty)

@@ -22,7 +22,8 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
         }
         Woken(_) => None,
         Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
-            let name = name.strip_suffix(".early").unwrap_or(name);
+            let of_window = name.strip_suffix(".early").or_else(|| name.strip_suffix(".add"));
+            let name = of_window.unwrap_or(name);
             plan.transactions.iter().position(|t| t.name == *name).map(FlowNode::Transaction)
         }
     }

@@ -227,7 +227,9 @@ impl Counter<'_> {
             Node::TextTest { left, right, .. } => vec![left, right],
             Node::Len(value) if value.ty.ty == Type::Str => vec![value],
             Node::Text { value, .. } | Node::Cast { cast: Cast::StrToInt | Cast::StrToFloat, value, .. } => vec![value],
-            Node::WindowAdd { cell, .. } | Node::WindowRead { cell, .. } => vec![cell],
+            Node::WindowAdd { cell, .. } | Node::WindowRead { cell, .. } | Node::SynopsisRead { cell, .. } => {
+                vec![cell]
+            }
             _ => vec![],
         };
         for operand in read.into_iter().filter(|operand| operand.ty.ty.is_bytes() && !is_bounded(operand)) {

@@ -25,6 +25,7 @@ mod limits;
 mod locals;
 mod nesting;
 mod over;
+mod own;
 mod picks;
 mod position;
 mod reasons;
@@ -43,12 +44,16 @@ mod types;
 mod wakes;
 mod whole;
 mod windows;
+mod writing;
 
 use crate::{
     ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Nesting, Origin, OriginDef, OverDef,
     Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef, TransactionId,
     depth,
 };
+
+/// How the stream of events ends that an aggregate of a window refused.
+pub(crate) const REFUSED: &str = ".refused";
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
 pub(crate) use first::within;
@@ -230,6 +235,7 @@ fn window(
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, lasting, time, streams)?;
     let Lowered { windows, order, add, schema, due, close, next, early, shift_in, shift_due } = lowered;
+    let may_refuse = !over.own.is_empty();
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
         tables::enter_hidden(&order, &def.name, tables)?;
@@ -242,6 +248,9 @@ fn window(
         tables,
         time.map(|time| PositionTime { shift: shift_in, ..time }),
     )?;
+    if may_refuse {
+        streams.list[add.aborted].name = format!("{}{REFUSED}", def.name);
+    }
     let end = schema.index_of("end").unwrap_or(0);
     let keys = tables[table].key.len();
     let units = schema.fields[end].scalar_type().filter(|_| time.is_some()).map_or(Type::Int, |end| end.ty);

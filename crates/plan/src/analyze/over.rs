@@ -19,12 +19,14 @@
 use super::cells::{Cells, Kind, units};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::first;
+use super::own::Owns;
 use super::position::PositionTime;
 use super::rewrite;
 use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
 use super::top;
 use super::types::{check_column_type, zero};
+pub(super) use super::writing::{WINDOW, add, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
     AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,
@@ -32,8 +34,6 @@ use crate::{
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 
-/// The role of a group's row.
-pub(super) const WINDOW: &str = "window";
 /// The role of the row that counts.
 const ORDER: &str = "order";
 /// The local that says whether the window begins with the event.
@@ -150,10 +150,12 @@ pub(super) fn lower(
     let top = over.top.as_ref().map(|top| top::ranking(top, &stream.schema, lasting, time, &mut scope)).transpose()?;
     let (name, input) = (&def.name, def.inputs[0].clone());
     let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
-    let lowering = Lowering { name, input, parts, cells, kind, clock, early, top };
+    let owns = Owns::of(&over.own, kind.slices(clock.ty))?;
+    let body = owns.read(&body);
+    let lowering = Lowering { name, input, parts, cells, kind, clock, early, top, owns };
     Ok(match first {
         Some(within) => lowering.first(within, &stream.schema, lasting),
-        None => lowering.lowered(body),
+        None => lowering.lowered(body)?,
     })
 }
 
@@ -257,11 +259,13 @@ pub(super) struct Lowering<'a> {
     early: Option<i64>,
     /// Keeps the events for a top: a column, and what adds an event to it.
     top: Option<(ColumnDef, Stmt)>,
+    /// The aggregates that users write.
+    owns: Owns<'a>,
 }
 
 impl Lowering<'_> {
-    fn lowered(self, function: Vec<Stmt>) -> Lowered {
-        let body: Vec<Stmt> = self.cells.choices().into_iter().chain(function).collect();
+    fn lowered(self, function: Vec<Stmt>) -> Checked<Lowered> {
+        let body: Vec<Stmt> = self.cells.choices().into_iter().chain(self.owns.merges()?).chain(function).collect();
         let due_time = self.clock.ty.unwrap_or(Type::Int);
         let schema = self.close_schema();
         let origin = self.kind.origin();
@@ -272,7 +276,7 @@ impl Lowering<'_> {
         }
         let on_due = |name: String, access, body| self.on(inputs.clone(), name, access, body);
         let early = self.early.map(|every| self.early_results(every, &schema, body.clone()));
-        Lowered {
+        Ok(Lowered {
             early,
             windows: self.windows(due_time),
             order: (!self.parts.is_empty()).then(|| TableDef {
@@ -280,14 +284,14 @@ impl Lowering<'_> {
                 columns: vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))],
                 groups: None,
             }),
-            add: self.add(),
+            add: self.add()?,
             close: Some(on_due(self.name.to_owned(), AccessDef::ReadDefault, body)),
             next: on_due(format!("{}.next", self.name), AccessDef::Row, self.next()),
             due: self.due(),
             schema,
             shift_in: self.clock.shift - origin,
             shift_due: if is_counting { 0 } else { -1 - origin },
-        }
+        })
     }
 
     /// The fields of a close.
@@ -371,6 +375,7 @@ impl Lowering<'_> {
         }
         columns.extend(self.early.map(|every| column(&early_column(every), Type::Int, false, Some(Value::Int(0)))));
         columns.extend(self.cells.columns());
+        columns.extend(self.owns.columns());
         columns.extend(self.top.iter().map(|(column, _)| column.clone()));
         TableDef { name: "windows".into(), columns, groups: None }
     }
@@ -402,7 +407,7 @@ impl Lowering<'_> {
         RoleDef { name: name.into(), table: format!("{}.{table}", self.name), key, over: None, access }
     }
 
-    fn add(&self) -> TransactionDef {
+    fn add(&self) -> Checked<TransactionDef> {
         let mut body = vec![assign(FRESH, !exists(WINDOW))];
         let has_order = !self.parts.is_empty();
         let (due, mut begin) = (self.kind.due_column(), Vec::new());
@@ -435,6 +440,7 @@ impl Lowering<'_> {
             body.push(set(WINDOW, "end", self.clock.now()));
         }
         body.extend(self.cells.adds(number));
+        body.extend(self.owns.adds()?);
         body.extend(self.top.iter().map(|(_, keep)| keep.clone()));
         if let Kind::Counting { count } = self.kind {
             let mut fields: Vec<_> = self.parts.iter().map(|part| (part.name.clone(), part.value.clone())).collect();
@@ -456,7 +462,7 @@ impl Lowering<'_> {
             let key = vec![0.into()];
             roles.push(RoleDef { name: ORDER.into(), table, key, over: None, access: AccessDef::Create });
         }
-        TransactionDef {
+        Ok(TransactionDef {
             name: format!("{}.add", self.name),
             inputs: vec![self.input.clone()],
             over: None,
@@ -464,7 +470,7 @@ impl Lowering<'_> {
             nested: false,
             roles,
             body,
-        }
+        })
     }
 
     /// What becomes of the row when its window has closed.
@@ -546,28 +552,4 @@ fn give(body: &mut [Stmt], given: &Record) {
             _ => {}
         }
     }
-}
-
-pub(super) fn column(name: &str, ty: impl Into<ColumnType>, key: bool, default: Option<Value>) -> ColumnDef {
-    ColumnDef { key, default, ..ColumnDef::new(name, ty) }
-}
-
-pub(super) fn stmt(node: StmtNode) -> Stmt {
-    Stmt { node, span: None }
-}
-
-pub(super) fn set(role: &str, column: &str, value: impl Into<Expr>) -> Stmt {
-    stmt(StmtNode::Set { role: role.into(), column: column.into(), value: value.into() })
-}
-
-pub(super) fn when(condition: Expr, then: Vec<Stmt>) -> Stmt {
-    stmt(StmtNode::If { condition, then, otherwise: Vec::new() })
-}
-
-pub(super) fn add(role: &str, column: &str, value: Expr) -> Stmt {
-    stmt(StmtNode::Add { role: role.into(), column: column.into(), value })
-}
-
-pub(super) fn assign(name: &str, value: Expr) -> Stmt {
-    stmt(StmtNode::Assign { name: name.into(), value })
 }

@@ -4,13 +4,13 @@
 //! asked of the event that would be picked if the slice were the window. When a window closes, the event is picked among
 //! those of its slices, the oldest first. So an event is compared with one other, and a close with as many as there are slices.
 
-use super::over::{WINDOW, add, assign, column, stmt, when};
+use super::writing::{WINDOW, add, assign, column, stmt, when};
 use crate::build::{any, if_else, local, none};
 use crate::{ColumnDef, Expr, ExprNode, Stmt, StmtNode, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value};
 
 /// More than there can be slices.
-const ROUNDS: i64 = 1 << 62;
+pub(super) const ROUNDS: i64 = 1 << 62;
 
 /// Which event is picked.
 #[derive(Clone, Copy, PartialEq)]

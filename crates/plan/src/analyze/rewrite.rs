@@ -81,7 +81,10 @@ fn operands(node: &mut ExprNode) -> Vec<&mut Expr> {
         ExprNode::All(parts) | ExprNode::Any(parts) | ExprNode::Pack(parts) => parts.iter_mut().collect(),
         ExprNode::NextRecord { after: value, .. } | ExprNode::RecordField { at: value, .. } => vec![value],
         ExprNode::IfElse { condition, then, otherwise } => vec![condition, then, otherwise],
-        ExprNode::Aggregate { value, by, .. } => by.iter_mut().chain(value).map(|operand| &mut **operand).collect(),
+        ExprNode::Aggregate { value, by, argument, .. } => {
+            by.iter_mut().chain(value).chain(argument).map(|operand| &mut **operand).collect()
+        }
+        ExprNode::Synopsis { argument, .. } => vec![argument],
         ExprNode::In { value, options } => std::iter::once(&mut **value).chain(options).collect(),
         ExprNode::Call { arguments, .. } => arguments.iter_mut().collect(),
     }

@@ -6,7 +6,7 @@ use super::position::PositionTime;
 use super::scope::{Scope, Site};
 use super::types::decimal;
 use crate::program::{Expr as Typed, Node, WordOp};
-use crate::{Aggregate, ColumnDef, Expr, Keep, LoopId, RoleId, Slices, Window, WindowDef, WindowPart};
+use crate::{Aggregate, Ask, ColumnDef, Expr, Keep, LoopId, RoleId, Slices, Synopsis, Window, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value};
 
 /// Most values of a window of the last so many: an add moves them.
@@ -43,6 +43,10 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
             if *distinct { Keep::Distinct(slices) } else { Keep::Slices(slices) }
         }
         WindowDef::Moments { span, slide } => Keep::Moments(slices(name, span, slide.as_ref())?),
+        WindowDef::Synopsis { of, slices: None } => Keep::Synopsis(*of, None),
+        WindowDef::Synopsis { of, slices: Some((span, slide)) } => {
+            Keep::Synopsis(*of, Some(slices(name, span, Some(slide))?))
+        }
         WindowDef::Records { span, slide } => Keep::Records(slices(name, span, slide.as_ref())?),
         WindowDef::Latest { span, slide } => Keep::Latest(slices(name, span, slide.as_ref())?),
     };
@@ -51,6 +55,8 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
         Keep::Distinct(_) => value.is_word() || value.is_bytes(),
         Keep::Records(_) | Keep::Latest(_) => value == Type::Bytes,
         Keep::Moments(_) => matches!(value, Type::Int | Type::Float | Type::Decimal { .. }),
+        Keep::Synopsis(Synopsis::Buckets, _) => matches!(value, Type::Int | Type::Float | Type::Decimal { .. }),
+        Keep::Synopsis(..) => value.is_word() || value.is_bytes(),
         Keep::Last(_) => value.is_word() || value == Type::Float || value.is_bytes(),
     };
     if fits {
@@ -59,8 +65,11 @@ pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
     let hint = match (keep, value) {
         (Keep::Records(_) | Keep::Latest(_), _) => "a record is bytes",
         (Keep::Moments(_), _) => "only numbers have variances",
+        (Keep::Synopsis(Synopsis::Buckets, _), _) => "only numbers have quantiles",
         (_, Type::Bool) => "keep an int, as in int(x)",
-        (Keep::Distinct(_), _) => "floats that are nearly equal are different; use a Decimal or an int",
+        (Keep::Distinct(_) | Keep::Synopsis(..), _) => {
+            "floats that are nearly equal are different; use a Decimal or an int"
+        }
         _ => "of texts the distinct ones can be kept: distinct=True",
     };
     Err(Fault::new(format!("the window '{name}' keeps {value}")).hint(hint))
@@ -133,6 +142,35 @@ impl Scope<'_> {
         let time = Box::new(self.window_time(&name, &window)?);
         let cell = Box::new(self.read(role, element, column));
         Ok(Typed { ty, node: Node::WindowRead { window, cell, time, within, aggregate, reason } })
+    }
+
+    /// What a synopsis says.
+    pub fn synopsis(&mut self, role: &str, column: &str, ask: Ask, argument: &Expr) -> Checked<Typed> {
+        if self.site != Site::Body {
+            return Err(Fault::new(format!("{role}.{column} is read outside of a body")));
+        }
+        let (role, element) = self.role(role)?;
+        let column = self.column(role, column)?;
+        let (name, window) = self.window_of(role, column)?;
+        if !matches!(window.keep, Keep::Synopsis(of, _) if of == ask.of()) {
+            return Err(Fault::new(format!("{name} is {window}, which is not asked for {ask}")));
+        }
+        let of = match ask {
+            Ask::Value | Ask::Times | Ask::Distinct => Type::Int,
+            Ask::Quantile => Type::Float,
+            Ask::Frequency => window.value,
+        };
+        let given = self.expression(argument)?;
+        let given = self.store(given, of.into(), argument, "what is asked for")?;
+        let ty = match ask {
+            Ask::Value => ColumnType::optional(window.value),
+            Ask::Quantile => ColumnType::optional(Type::Float),
+            Ask::Times | Ask::Distinct | Ask::Frequency => Type::Int.into(),
+        };
+        let within = within(&name, &window, None)?;
+        let time = Box::new(self.window_time(&name, &window)?);
+        let (cell, argument) = (Box::new(self.read(role, element, column)), Box::new(given));
+        Ok(Typed { ty, node: Node::SynopsisRead { window, cell, time, within, ask, argument } })
     }
 
     /// Where a record of a window stands.
@@ -247,6 +285,7 @@ fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64
             Err(Fault::new(format!("{name} keeps the last values, not a span of time"))
                 .hint(format!("write {name}.last(count), or keep a span")))
         }
+        (None, Keep::Synopsis(_, None)) => Ok(1),
         (part, _) => {
             let slices = window.slices().expect("it keeps a span of time");
             let Some(WindowPart::Span(span)) = part else { return Ok(slices.count) };
@@ -269,6 +308,7 @@ fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnTy
     let refuse = |hint: &str| Err(Fault::new(format!("{name} has no {aggregate}()")).hint(hint));
     match (aggregate, window.keep) {
         (_, Keep::Records(_) | Keep::Latest(_)) => refuse("records are read one by one"),
+        (_, Keep::Synopsis(..)) => refuse("it keeps a synopsis: declare a second window"),
         (_, Keep::Moments(_)) if !aggregate.is_spread() => {
             refuse("it keeps what variances need: declare a second window")
         }

@@ -112,9 +112,10 @@ impl PlanBuilder {
     ) -> Self {
         let by = by.into_iter().map(|(name, value)| (name.into(), value)).collect();
         let close = TransactionBuilder::new(name.into(), vec![input]).body(body).build();
-        self.plan
-            .transactions
-            .push(TransactionDef { over: Some(OverDef { by, windows, early: None, top: None, first: None }), ..close });
+        self.plan.transactions.push(TransactionDef {
+            over: Some(OverDef { by, windows, early: None, top: None, first: None, own: vec![] }),
+            ..close
+        });
         self
     }
 

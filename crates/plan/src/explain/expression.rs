@@ -99,6 +99,10 @@ impl<'a> Names<'a> {
             Node::WindowAdd { cell, value, .. } => {
                 atom(format!("{}.add({})", self.expression(cell), self.expression(value)))
             }
+            Node::SynopsisRead { window, cell, within, ask, argument, .. } => {
+                let (cell, argument) = (self.expression(cell), self.expression(argument));
+                atom(format!("{cell}{}.{ask}({argument})", part(window, *within)))
+            }
             Node::WindowNext { window, cell, within, after, .. } => {
                 atom(format!("{}{}.next({})", self.expression(cell), part(window, *within), self.expression(after)))
             }

@@ -1,6 +1,7 @@
 //! Windows over streams, and ticks: what each keeps and when it closes.
 
 use super::column;
+use crate::analyze::REFUSED;
 use crate::analyze::within;
 use crate::print::literal;
 use crate::{Bound, Due, DueField, Origin, Program, StreamId, Transaction, TransactionId};
@@ -27,7 +28,10 @@ impl Program {
 pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
         Origin::Committed(of) => program.transactions[of].is_hidden(),
-        Origin::Aborted(of) => program.transactions[of].is_hidden() || program.gives_first(of),
+        Origin::Aborted(of) => {
+            let is_hidden = program.transactions[of].is_hidden() && !program.streams[id].name.ends_with(REFUSED);
+            is_hidden || program.gives_first(of)
+        }
         // A transaction emits a second time for a window.
         Origin::Emitted(of, output) => program.transactions[of].emits[output].name.contains('.'),
         Origin::Due(ref due) if due.is_wakes() => false,

@@ -3,7 +3,7 @@
 
 use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
 use tidemill_plan::typed::{Expr, Node, Stmt};
-use tidemill_plan::{Cast, Origin, OutputField, Program, TextOp, Transaction, WordOp};
+use tidemill_plan::{Cast, Keep, Origin, OutputField, Program, TextOp, Transaction, WordOp};
 
 /// Panics where the program breaks a promise.
 pub fn verify(program: &Program) {
@@ -222,6 +222,12 @@ impl Check<'_> {
             Node::WindowRead { cell, within, reason, .. } => {
                 assert!(*within > 0 && matches!(cell.node, Node::Cell { .. }));
                 self.reason(*reason);
+            }
+            Node::SynopsisRead { window, cell, time, within, ask, argument } => {
+                assert!(matches!(window.keep, Keep::Synopsis(of, _) if of == ask.of()) && *within > 0);
+                assert_eq!(time.ty, window.slices().map_or(Type::Int, |slices| slices.time).into());
+                assert!(matches!(cell.node, Node::Cell { .. }) && !argument.ty.nullable);
+                self.node(argument);
             }
             Node::WindowNext { window, cell, time, within, after } => {
                 assert!(window.is_of_records() && *within > 0 && matches!(cell.node, Node::Cell { .. }));

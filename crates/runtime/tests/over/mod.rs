@@ -112,7 +112,7 @@ fn counted(count: i64, by: bool, events: &[Seen]) -> Vec<Closed> {
 
 fn aggregate(function: WindowFunction, value: Option<&str>, by: Option<&str>) -> Expr {
     let field = |name: &str| Box::new(event(name));
-    ExprNode::Aggregate { function, value: value.map(field), by: by.map(field) }.into()
+    ExprNode::Aggregate { function, value: value.map(field), by: by.map(field), argument: None }.into()
 }
 
 /// The plan: the window `w`, and a transaction that adds each close up in a table and gives it on.
@@ -148,7 +148,7 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
     fields.extend(names.into_iter().zip(all));
     let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }];
-    let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None, first: None });
+    let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None, first: None, own: vec![] });
     let window = TransactionDef {
         name: "w".into(),
         inputs: vec![named("events")],
@@ -271,7 +271,7 @@ fn windows_over_windows_close_at_the_end_of_time() {
     let sum = aggregate(WindowFunction::Sum, Some("count"), None);
     let returned = record([("end", event("end")), ("n", sum)]);
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
-    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None });
+    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None, own: vec![] });
     let inputs = vec![tidemill_plan::build::committed("w")];
     plan.transactions.push(TransactionDef {
         name: "outer".into(),
@@ -308,7 +308,7 @@ fn windows_by_count_close_behind_all_times() {
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
     let windows = WindowsDef::Counting { count: 3 };
     let inputs = plan.transactions[0].inputs.clone();
-    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None });
+    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None, own: vec![] });
     plan.transactions.push(TransactionDef {
         name: "counted".into(),
         inputs,
@@ -365,7 +365,7 @@ fn first_events_are_forgotten() {
     let inputs = vec![named("events")];
     let windows = WindowsDef::Counting { count: 1 };
     let by = vec![("number".to_owned(), event("number"))];
-    let over = Some(OverDef { by, windows, early: None, top: None, first: Some(Value::Int(within)) });
+    let over = Some(OverDef { by, windows, early: None, top: None, first: Some(Value::Int(within)), own: vec![] });
     plan.transactions = vec![TransactionDef {
         name: "once".into(),
         inputs,
