@@ -291,7 +291,7 @@ fn lives(engine: &mut Option<Engine>, lateness: i64, seed: u64) -> usize {
 
 #[test]
 fn splits_grow_and_join_as_defined() {
-    let trials = (crate::number("TIDEMILL_CRASHES", 600) / 4).max(20);
+    let trials = (crate::number("TIDEMILL_CRASHES", 600) / 10).max(20);
     let first = crate::number("TIDEMILL_SEED", 1);
     let mut joined = 0;
     for lateness in [0, 4, 15] {
