@@ -107,8 +107,8 @@ fn random_own(random: &mut Random, scalars: &[(&str, Type)], windows: &WindowsDe
         add.push(when(!value.clone().is_null(), vec![put("sum", own("sum") + value)]));
         merge.insert(0, put("sum", own("sum") + cell("later", "sum")));
     }
-    if random.chance(30) {
-        let few = compare(tidemill_plan::CompareOp::Lt, own("count"), int(random.int(2, 5)));
+    if random.chance(60) {
+        let few = compare(tidemill_plan::CompareOp::Lt, own("count"), int(random.int(1, 3)));
         add.push(stmt(StmtNode::Require { condition: few, reason: "enough".into() }));
     }
     let merges = matches!(windows, WindowsDef::Sliding { .. }) || random.chance(50);
