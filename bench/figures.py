@@ -309,34 +309,54 @@ def ts14(rows: list[Row], axes: list[Any]) -> str:
     return bars(axes[0], engine(rows), "by application", "workload", ratio, TO_LOOP)
 
 
+def seconds(row: Row) -> str:
+    """The shortest and the longest run."""
+    return f"{short(number(row['seconds_min']))} to {short(number(row['seconds_max']))}"
+
+
+def geometric(ratios: list[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
 def grid(rows: list[Row], axes: list[Any]) -> str:
     knobs = ["workload", "rows", "theta", "abort", "length", "micros", "accesses", "epoch", "reads"]
     points: dict[tuple[str, ...], dict[str, Row]] = defaultdict(dict)
     for row in engine(rows):
         points[tuple(row[knob] for knob in knobs)][row["scheduling"]] = row
     found = []
+    of_policy: dict[str, list[float]] = defaultdict(list)
     for point, ways in points.items():
-        # The other policies ran only once.
-        finalists = [name for name, way in ways.items() if name != "auto" and way["runs"] == ways["auto"]["runs"]]
-        best = max(finalists, key=lambda name: per_second(ways[name]))
-        found.append((per_second(ways["auto"]) / per_second(ways[best]), point, best, ways["auto"]))
+        if len(runs := {way["runs"] for way in ways.values()}) > 1:
+            raise ValueError(f"some policies ran more often than others at {point}: {runs}")
+        auto, fixed = ways["auto"], {name: way for name, way in ways.items() if name != "auto"}
+        best = max(fixed, key=lambda name: per_second(fixed[name]))
+        for name, way in fixed.items():
+            of_policy[name].append(per_second(way) / per_second(fixed[best]))
+        found.append((per_second(auto) / per_second(fixed[best]), point, best, fixed[best], auto))
     found.sort(key=lambda f: f[0])
     ratios = [ratio for ratio, *_ in found]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     decided = max(number(auto["decide_s"]) / number(auto["access_s"]) for *_, auto in found)
     axes[0].plot(ratios, marker="o", markersize=3)
     axes[0].axhline(1.0, color="black", linewidth=0.5)
     axes[0].axhline(0.85, color="red", linewidth=0.5)
     axes[0].set(title="auto over the best fixed policy", xlabel="point, from the worst", ylabel="ratio", ylim=(0, None))
-    worst = [[*point, best, auto["policies"], short(ratio)] for ratio, point, best, auto in found[:6]]
+    worst = [
+        [*point, best, seconds(way), seconds(auto), auto["policies"], short(ratio)]
+        for ratio, point, best, way, auto in found[:6]
+    ]
     winners: dict[str, int] = defaultdict(int)
-    for _, _, best, _ in found:
+    for _, _, best, _, _ in found:
         winners[best] += 1
     won = "; ".join(f"{name} at {count}" for name, count in sorted(winners.items(), key=lambda w: -w[1]))
+    means = {name: geometric(ratios) for name, ratios in of_policy.items()}
+    overall = max(means, key=lambda name: means[name])
+    head = [*knobs, "best", "its runs, s", "runs of auto, s", "epochs of auto", "ratio"]
     return (
-        f"{len(found)} points. `auto` over the best fixed policy at each: {mean:.3f} on geometric average, "
-        f"{ratios[0]:.2f} at the worst point; deciding took at most {decided * 100:.1f} % of access. "
-        f"Best were: {won}.\n\nThe worst points:\n\n" + table([*knobs, "best", "epochs of auto", "ratio"], worst)
+        f"{len(found)} points. `auto` over the best fixed policy at each: {geometric(ratios):.3f} on geometric "
+        f"average, {ratios[0]:.2f} at the worst point; deciding took at most {decided * 100:.1f} % of access. "
+        f"`{overall}`, the best fixed policy over all points, comes to {means[overall]:.3f} on average and "
+        f"{min(of_policy[overall]):.2f} at its worst point. Best were: {won}.\n\nThe worst points:\n\n"
+        + table(head, worst)
     )
 
 

@@ -1,19 +1,25 @@
 //! The workloads of the papers over their knobs, policies and workers; one line of CSV per run.
 //!
-//! Every point is a workload with its knobs. In each round runs the hand-written loop, then each policy
-//! with each number of workers, all from the same tables as they are before the first event; what is
-//! printed are the medians of the rounds. Every run's outputs and tables must have the digest of the loop's, but
-//! for those under schemes that do not keep the order.
+//! Every point is a workload with its knobs, measured in rounds ([`crate::rounds`]): each policy with each number of
+//! workers as often as the others, all from the same tables as they are before the first event. What is printed are the
+//! medians of the rounds, with the shortest and the longest run beside them; and on standard error how `auto` stands
+//! against the fixed policies. Every run's outputs and tables must have the digest of the loop's, but for those under
+//! schemes that do not keep the order.
 
 use crate::figures::over_time;
-use crate::median::median;
 use crate::processors::steadily;
+use crate::rounds::{Extent, Spread, middle};
 use crate::run::Arrival;
-use crate::session::{HEADER, Line, Measured, Session, Way, scheduling_name};
+use crate::session::{HEADER, Line, Measured, Way, scheduling_name};
+use crate::standing::{Standing, Standings};
 use crate::workloads::{Knobs, WORKLOADS, Workload, ns_per_round, rounds};
 use clap::{Parser, ValueEnum};
 use std::io;
 use tidemill_runtime::{EpochSize, Options, Policy, Scheduling, Scheme, SchemeError};
+
+/// Events and epochs of a run whose number of events is not given.
+const EVENTS_MAX: usize = 8_000_000;
+const EPOCHS_MIN: usize = 2;
 
 /// What is run.
 #[derive(Parser)]
@@ -35,13 +41,13 @@ pub struct Grid {
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
     /// Rounds.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Events of a run; by default as many as take the loop about `--seconds`.
+    /// Events of a run; by default as many as take every run at least `--seconds`.
     #[arg(long)]
     events: Option<usize>,
-    /// How long the loop takes about, where the number of events is not given.
-    #[arg(long, default_value_t = 0.05)]
+    /// How long the shortest run takes at least, where the number of events is not given.
+    #[arg(long, default_value_t = 0.25)]
     seconds: f64,
     /// Also runs each at these shares of the rate that it reached, events arriving at that rate (open loop), in
     /// epochs of the engine's own size.
@@ -88,8 +94,7 @@ struct KnobLists {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Preset {
-    /// Each workload at its defaults but with a tenth of an epoch and of the rows, with C = 0 and 10 µs: two minutes
-    /// for all policies on a quiet machine.
+    /// Each workload at its defaults but with a tenth of an epoch and of the rows, with C = 0 and 10 µs.
     Small,
     /// Each workload with one knob after the other varied over the range of Table 5.
     Full,
@@ -191,6 +196,7 @@ impl Grid {
         println!("{}", if self.epochs { over_time::EPOCHS } else { HEADER });
         let all = WORKLOADS.map(|(_, workload)| workload);
         let workloads = if self.workloads.is_empty() { &all[..] } else { &self.workloads };
+        let mut standings = Standings::default();
         for &workload in workloads {
             let defaults = workload.defaults(round_ns);
             let points = match self.knobs.is_empty() {
@@ -198,13 +204,15 @@ impl Grid {
                 false => self.knobs.points(defaults, round_ns),
             };
             for knobs in points {
-                let sized = workload.sized(knobs, self.seconds, round_ns);
-                self.point(workload, Knobs { events: self.events.unwrap_or(sized.events), ..knobs }, round_ns);
+                let sized = workload.sized(knobs, self.seconds, EPOCHS_MIN, EVENTS_MAX, round_ns);
+                let knobs = Knobs { events: self.events.unwrap_or(sized.events), ..knobs };
+                self.point(workload, knobs, round_ns, &mut standings);
             }
         }
+        eprintln!("{standings}");
     }
 
-    fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64) {
+    fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64, standings: &mut Standings) {
         let mut policies = match &self.policies {
             Some(Schedulings(policies)) => policies.clone(),
             None => Policy::all().into_iter().map(Scheduling::Fixed).chain([Scheduling::Auto]).collect(),
@@ -217,32 +225,33 @@ impl Grid {
             let open: (&[f64], &dyn Fn(Way) -> Options) = (&self.open_loop, &options);
             return over_time::epochs(workload, knobs, &ways, open, &mut io::stdout().lock());
         }
-        let mut session = Session::new(workload, knobs);
-        let mut loop_seconds = Vec::new();
-        let mut runs: Vec<Vec<Measured>> = vec![Vec::new(); ways.len()];
-        for _ in 0..self.runs {
-            loop_seconds.push(session.run_loop());
-            session.warm_up(ways[0]);
-            ways.iter().zip(&mut runs).for_each(|(way, runs)| runs.push(session.run(*way)));
+        let events_max = self.events.unwrap_or(EVENTS_MAX);
+        let extent = Extent { rounds: self.runs, seconds_min: self.seconds, events_max };
+        let mut point = extent.measure(workload, knobs, &ways);
+        for &workers in self.workers.iter().filter(|&&workers| workers > 1) {
+            if let Some(standing) = Standing::of(&point, workers) {
+                eprintln!("{}, {workers} workers: {standing}", workload.name());
+                standings.add(standing);
+            }
         }
-        let loop_seconds = median(&loop_seconds);
-        let print = |way: (&str, usize, Option<f64>), seconds: f64, measured: Option<&Measured>| {
+        let (knobs, loops) = (point.knobs, Spread::of(&point.loops));
+        let loop_seconds = loops.median;
+        let print = |way: (&str, usize, Option<f64>), seconds: Spread, measured: Option<&Measured>| {
             let (scheduling, workers, load) = way;
             let runs = if load.is_some() { 1 } else { self.runs };
             let line =
                 Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, measured };
             line.write(&mut io::stdout().lock()).expect("standard output takes it");
         };
-        print(("loop", 1, None), loop_seconds, None);
-        for (way, mut runs) in ways.into_iter().zip(runs) {
-            runs.sort_by(|a, b| a.summary.seconds.total_cmp(&b.summary.seconds));
-            let middle = &runs[runs.len() / 2];
+        print(("loop", 1, None), loops, None);
+        for (way, mut runs) in point.runs {
+            let (middle, seconds) = middle(&mut runs);
             let name = scheduling_name(way.scheduling);
-            print((&name, way.workers, None), middle.summary.seconds, Some(middle));
+            print((&name, way.workers, None), seconds, Some(middle));
             for &load in &self.open_loop {
                 let arrival = Arrival::PerSecond(load * middle.summary.events_per_second);
-                let (open, _) = steadily(|| session.run_with(way, self.open_options(way), arrival));
-                print((&name, way.workers, Some(load)), open.summary.seconds, Some(&open));
+                let (open, _) = steadily(|| point.session.run_with(way, self.open_options(way), arrival));
+                print((&name, way.workers, Some(load)), Spread::of(&[open.summary.seconds]), Some(&open));
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::memory;
 use crate::processors::{pin, steadily};
+use crate::rounds::Spread;
 use crate::run::{self, Arrival, Ran};
 use crate::workloads::{Input, Knobs, Output, OutputDigest, Workload, int_rows, state_digest};
 use arrow_array::RecordBatch;
@@ -163,8 +164,8 @@ pub fn run_engine(
 
 /// The columns of [`Line`].
 pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,reads,multiple,acyclic,events,\
-    scheduling,workers,load,events_per_second,ratio_to_loop,p50_ms,p95_ms,p99_ms,p999_ms,prepare_s,access_s,finish_s,\
-    sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,runs,policies,mib";
+    scheduling,workers,load,events_per_second,ratio_to_loop,seconds_min,seconds_max,p50_ms,p95_ms,p99_ms,\
+    p999_ms,prepare_s,access_s,finish_s,sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,runs,policies,mib";
 
 /// A line of CSV: a run, or the middle one of several.
 pub struct Line<'a> {
@@ -180,9 +181,9 @@ pub struct Line<'a> {
     pub workers: usize,
     /// The share of the rate that it reached in a closed loop, where the loop was open.
     pub load: Option<f64>,
-    /// What it took.
-    pub seconds: f64,
-    /// What the loop took.
+    /// What its runs took.
+    pub seconds: Spread,
+    /// What the loop took, the median.
     pub loop_seconds: f64,
     /// Of how many runs it is the middle one.
     pub runs: usize,
@@ -198,7 +199,8 @@ impl Line<'_> {
         write!(out, "{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{reads},{multiple},")?;
         let load = self.load.map_or(String::new(), |load| format!("{load}"));
         write!(out, "{},{events},\"{}\",{},{load},", u8::from(acyclic), self.scheduling, self.workers)?;
-        write!(out, "{:.0},{:.3}", events as f64 / self.seconds, self.loop_seconds / self.seconds)?;
+        let Spread { least, median, greatest } = self.seconds;
+        write!(out, "{:.0},{:.3},{least:.4},{greatest:.4}", events as f64 / median, self.loop_seconds / median)?;
         let Some(Measured { summary, memory }) = self.measured else {
             return writeln!(out, "{}{},,", ",".repeat(17), self.runs);
         };

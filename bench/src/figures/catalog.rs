@@ -14,8 +14,7 @@ use tidemill_runtime::{Policy, Scheduling, Scheme};
 pub enum Kind {
     /// A line per point and way.
     Throughput,
-    /// The same, with runs long enough for a decision to settle: three times as long, and at least so many epochs. Of
-    /// the fixed policies, only the fastest few are run more than once.
+    /// The same, with runs long enough for a decision to settle; how it stands against the fixed policies is said, too.
     Decision {
         /// Epochs of a run at the least.
         epochs: usize,
@@ -45,21 +44,14 @@ pub struct Figure {
 impl Figure {
     /// Runs of the engine, in so many rounds.
     pub fn runs(&self, rounds: usize) -> usize {
-        let again = match self.kind {
-            Kind::Throughput => self.ways.len(),
-            Kind::Decision { .. } => {
-                let fixed = self.ways.iter().filter(|way| matches!(way.scheduling, Scheduling::Fixed(_))).count();
-                self.ways.len() - fixed + fixed.min(FINALISTS)
-            }
-            Kind::Simulation => 2 * self.ways.len(),
-            Kind::OverTime | Kind::Memory => 0,
+        let of_point = match self.kind {
+            Kind::Throughput | Kind::Decision { .. } => rounds * self.ways.len(),
+            Kind::Simulation => (2 * rounds - 1) * self.ways.len(),
+            Kind::OverTime | Kind::Memory => self.ways.len(),
         };
-        self.points.len() * (self.ways.len() + (rounds - 1) * again)
+        self.points.len() * of_point
     }
 }
-
-/// Fixed policies that are run in every round, where a decision is measured against all.
-pub const FINALISTS: usize = 3;
 
 /// With two workers, by the names of the command line.
 fn ways(names: &str) -> Vec<Way> {

@@ -8,9 +8,10 @@
 mod catalog;
 pub mod over_time;
 
-use crate::median::median;
-use crate::session::{HEADER, Line, Measured, Session, Way, scheduling_name};
+use crate::rounds::{Extent, Spread, middle};
+use crate::session::{HEADER, Line, Measured, scheduling_name};
 use crate::simulation;
+use crate::standing::{Standing, Standings};
 use crate::workloads::{Knobs, Workload, ns_per_round};
 use catalog::{Figure, Kind};
 use clap::Parser;
@@ -18,7 +19,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Instant;
-use tidemill_runtime::{Options, Scheduling};
+use tidemill_runtime::Options;
 
 /// The exit status where a sweep has ended before it was complete.
 pub const UNFINISHED: u8 = 3;
@@ -41,11 +42,11 @@ pub struct Figures {
     /// Rounds; lines are the medians.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// How long a run takes about, under a policy that suits it.
-    #[arg(long, default_value_t = 0.1)]
+    /// How long the shortest run of a point takes at least, unless that takes more than `--events`.
+    #[arg(long, default_value_t = 0.25)]
     seconds: f64,
     /// Events of a run at the most.
-    #[arg(long, default_value_t = 2_000_000)]
+    #[arg(long, default_value_t = 8_000_000)]
     events: usize,
     /// For a process of its own: runs Streaming Ledger under this policy or scheme in epochs of so many events, and
     /// prints what the process holds, in MiB, as it goes on.
@@ -140,14 +141,22 @@ impl Figures {
                     writeln!(out, "{HEADER}").expect("a file that takes it");
                 }
                 progress.done += there * (figure.runs(self.runs) / figure.points.len());
+                let mut standings = Standings::default();
                 for (number, &(workload, knobs)) in figure.points.iter().enumerate().skip(there) {
                     if !self.has_time(progress) {
                         return false;
                     }
                     let knobs = self.sized(figure.kind, workload, knobs, round_ns);
-                    self.point(figure, workload, knobs, round_ns, out);
-                    let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
+                    let standing = self.point(figure, workload, knobs, round_ns, out);
+                    let mut what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
+                    if let Some(standing) = standing {
+                        what = format!("{what}; {standing}");
+                        standings.add(standing);
+                    }
                     progress.show(&what, figure.runs(self.runs) / figure.points.len());
+                }
+                if !standings.is_empty() {
+                    eprintln!("{}: {standings}", figure.id);
                 }
             }
             Kind::OverTime => {
@@ -176,71 +185,42 @@ impl Figures {
         true
     }
 
-    /// So that a policy with a graph, some 600 ns an event, takes about as long as it should.
+    /// With as many events as a run begins with.
     fn sized(&self, kind: Kind, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
-        let (times, epochs) = match kind {
-            Kind::Decision { epochs } => (3.0, epochs),
-            _ => (1.0, 3),
+        let epochs_min = match kind {
+            Kind::Decision { epochs } => epochs,
+            _ => 3,
         };
-        let event_ns = 600.0 + workload.functions(&knobs) * knobs.work as f64 * round_ns;
-        let events = (times * self.seconds * 1e9 / event_ns) as usize;
-        Knobs { events: events.max(epochs * knobs.epoch).min(self.events), ..knobs }
+        workload.sized(knobs, self.seconds, epochs_min, self.events, round_ns)
     }
 
-    /// All ways at a point.
-    fn point(&self, figure: &Figure, workload: Workload, knobs: Knobs, round_ns: f64, out: &mut dyn Write) {
-        let mut session = Session::new(workload, knobs);
-        let mut loops = Vec::new();
-        let mut runs: Vec<(Way, Vec<Measured>)> = figure.ways.iter().map(|way| (*way, Vec::new())).collect();
-        let mut eliminated = vec![false; runs.len()];
-        let (mut round, mut rounds) = (0, self.runs);
-        while round < rounds {
-            loops.push(session.run_loop());
-            session.warm_up(figure.ways[0]);
-            for ((way, runs), _) in runs.iter_mut().zip(&eliminated).filter(|(_, eliminated)| !**eliminated) {
-                runs.push(session.run(*way));
-            }
-            if round == 0 && figure.kind != Kind::Throughput {
-                let mut fixed: Vec<usize> =
-                    (0..runs.len()).filter(|&way| matches!(runs[way].0.scheduling, Scheduling::Fixed(_))).collect();
-                fixed.sort_by(|&a, &b| runs[a].1[0].summary.seconds.total_cmp(&runs[b].1[0].summary.seconds));
-                fixed.iter().skip(catalog::FINALISTS).for_each(|&way| eliminated[way] = true);
-            }
-            round += 1;
-            if round == self.runs && figure.kind != Kind::Throughput && is_doubtful(&runs, round) {
-                rounds *= DOUBTED;
-            }
-        }
-        let loop_seconds = median(&loops);
-        let mut write = |scheduling: &str, workers: usize, seconds: f64, runs: usize, measured: Option<&Measured>| {
-            let load = None;
+    /// All ways at a point; how the decision stands, where the figure is about that.
+    fn point(
+        &self,
+        figure: &Figure,
+        workload: Workload,
+        knobs: Knobs,
+        round_ns: f64,
+        out: &mut dyn Write,
+    ) -> Option<Standing> {
+        let extent = Extent { rounds: self.runs, seconds_min: self.seconds, events_max: self.events };
+        let point = extent.measure(workload, knobs, &figure.ways);
+        let is_decision = matches!(figure.kind, Kind::Decision { .. });
+        let standing = is_decision.then(|| Standing::of(&point, figure.ways[0].workers)).flatten();
+        let (knobs, loops) = (point.knobs, Spread::of(&point.loops));
+        let mut write = |scheduling: &str, workers: usize, seconds: Spread, measured: Option<&Measured>| {
+            let (load, loop_seconds, runs) = (None, loops.median, self.runs);
             let line =
                 Line { workload, knobs, round_ns, scheduling, workers, load, seconds, loop_seconds, runs, measured };
             line.write(out).expect("a file that takes it");
         };
-        write("loop", 1, loop_seconds, loops.len(), None);
-        for (way, mut runs) in runs {
-            runs.sort_by(|a, b| a.summary.seconds.total_cmp(&b.summary.seconds));
-            let middle = &runs[runs.len() / 2];
-            write(&scheduling_name(way.scheduling), way.workers, middle.summary.seconds, runs.len(), Some(middle));
+        write("loop", 1, loops, None);
+        for (way, mut runs) in point.runs {
+            let (middle, seconds) = middle(&mut runs);
+            write(&scheduling_name(way.scheduling), way.workers, seconds, Some(middle));
         }
+        standing
     }
-}
-
-/// A point at which `auto` comes to less than this share of the best policy is doubtful: that is mostly the machine.
-const DOUBTFUL: f64 = 0.9;
-/// It is measured in so many times as many rounds, and their medians count.
-const DOUBTED: usize = 3;
-
-/// Whether `auto` was that much slower than the best of the policies that ran in as many rounds.
-fn is_doubtful(runs: &[(Way, Vec<Measured>)], rounds: usize) -> bool {
-    let seconds = |runs: &[Measured]| median(&runs.iter().map(|run| run.summary.seconds).collect::<Vec<_>>());
-    let of = |is_wanted: fn(&Scheduling) -> bool| {
-        let some = runs.iter().filter(|(way, runs)| is_wanted(&way.scheduling) && runs.len() == rounds);
-        some.map(|(_, runs)| seconds(runs)).fold(f64::INFINITY, f64::min)
-    };
-    let best = of(|scheduling| matches!(scheduling, Scheduling::Fixed(_)));
-    best < DOUBTFUL * of(|scheduling| *scheduling == Scheduling::Auto)
 }
 
 /// Of what was written of a figure by point, what is whole: its text, and how many points that is.

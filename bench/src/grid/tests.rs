@@ -1,9 +1,11 @@
 //! The loops against the reference, and the engine against the loops, on inputs where much meets and aborts.
 
 use super::*;
-use crate::session::{Seen, run_engine, run_plain};
+use crate::session::{Seen, Session, run_engine, run_plain};
 use crate::workloads::{Input, state_digest};
 use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
 use tidemill_model::Value;
 use tidemill_model::arrow::rows;
 use tidemill_plan::{Program, TableId, analyze};
@@ -98,6 +100,22 @@ fn inputs_have_aborts_of_the_share_that_was_asked_for() {
             assert!((rejected - expected).abs() < 0.03, "{name}: {rejected} of all events abort, not {expected}");
         }
     }
+}
+
+/// Each of a transfer's two requirements decides about the other three of its writes; a deposit requires nothing.
+#[test]
+fn a_transfer_has_six_parametric_dependencies_in_the_records_of_epochs() {
+    let knobs = Knobs { rows: 100_000, work: 100, epoch: 1_024, events: 8_192, ..Workload::Ledger.defaults(1.0) };
+    let mut session = Session::new(Workload::Ledger, knobs);
+    session.run_loop();
+    let (_, records) = session.run_recorded(Way { scheduling: Scheduling::MorphStream, workers: 2 });
+    let edges = records.iter().flat_map(|batch| {
+        let column = batch.column_by_name("parametric_edges").expect("a column of records");
+        column.as_primitive::<Float64Type>().iter().flatten().collect::<Vec<_>>()
+    });
+    let edges: Vec<f64> = edges.collect();
+    assert!(!edges.is_empty(), "no epoch was surveyed");
+    assert!(edges.iter().all(|edges| (2.5..3.5).contains(edges)), "half of the events are transfers: {edges:?}");
 }
 
 #[test]

@@ -96,11 +96,12 @@ impl Workload {
         }
     }
 
-    /// With as many events as take the loop about so long, at about 100 ns each and the user functions; at least
-    /// two epochs.
-    pub fn sized(self, knobs: Knobs, seconds: f64, round_ns: f64) -> Knobs {
+    /// With as many events as take the loop about so long, at about 100 ns each and the user functions; at least so many
+    /// epochs, but no more than `events_max` events.
+    pub fn sized(self, knobs: Knobs, seconds: f64, epochs_min: usize, events_max: usize, round_ns: f64) -> Knobs {
         let event_ns = 100.0 + self.functions(&knobs) * knobs.work as f64 * round_ns;
-        Knobs { events: ((seconds * 1e9 / event_ns) as usize).clamp(2 * knobs.epoch, 2_000_000), ..knobs }
+        let events = (seconds * 1e9 / event_ns) as usize;
+        Knobs { events: events.max(epochs_min * knobs.epoch).min(events_max), ..knobs }
     }
 
     /// Plan, tables, events.

@@ -3,6 +3,10 @@
 //! A write *uses* a cell if the cell is in its value or in a condition that decides whether it
 //! happens, directly or through locals. Locals are taken as a whole, whatever the order of
 //! statements: that may claim a use too many, never one too few.
+//!
+//! What a *requirement* reads decides about every write of the transaction, since all or none of them hold. These cells
+//! are a set of their own ([`Transaction::required_roles`]) and in no write's `uses`: a write need not wait for a
+//! requirement where its transaction is undone on an abort, so they do not join what may run apart.
 
 use crate::program::{Expr, Node, Stmt};
 use crate::{Program, RoleId, TableId, Transaction};
@@ -33,24 +37,31 @@ pub(crate) enum WriteKind {
 
 /// All writes of a transaction, in order, each kind once.
 pub(crate) fn writes(transaction: &Transaction) -> Vec<Write> {
-    let mut walk = Walk { locals: vec![BTreeSet::new(); transaction.locals.len()], writes: Vec::new() };
-    loop {
-        let before = walk.locals.clone();
-        walk.writes.clear();
-        walk.block(&transaction.body, &BTreeSet::new());
-        if walk.locals == before {
-            return walk.writes;
-        }
-    }
+    Walk::over(transaction).writes
 }
 
 struct Walk {
     /// What each local may have been made from.
     locals: Vec<BTreeSet<CellUse>>,
     writes: Vec<Write>,
+    /// What requirements read, and what decides whether one is reached.
+    required: BTreeSet<CellUse>,
 }
 
 impl Walk {
+    fn over(transaction: &Transaction) -> Walk {
+        let locals = vec![BTreeSet::new(); transaction.locals.len()];
+        let mut walk = Walk { locals, writes: Vec::new(), required: BTreeSet::new() };
+        loop {
+            let before = walk.locals.clone();
+            walk.writes.clear();
+            walk.block(&transaction.body, &BTreeSet::new());
+            if walk.locals == before {
+                return walk;
+            }
+        }
+    }
+
     /// `deciding` are the cells in the conditions around the block.
     fn block(&mut self, block: &[Stmt], deciding: &BTreeSet<CellUse>) {
         for statement in block {
@@ -64,6 +75,7 @@ impl Walk {
                 Stmt::Set { role, column, .. } => self.write(*role, WriteKind::Set(*column), &uses),
                 Stmt::Insert { role, .. } => self.write(*role, WriteKind::Insert, &uses),
                 Stmt::Delete { role, .. } => self.write(*role, WriteKind::Delete, &uses),
+                Stmt::Require { .. } | Stmt::Abort { .. } => self.required.extend(&uses),
                 _ => {}
             }
             for inner in statement.blocks() {
@@ -94,6 +106,13 @@ impl Walk {
 }
 
 impl Transaction {
+    /// The roles whose rows its requirements read, in the requirement itself or in a condition around it. Each of its
+    /// writes to another row depends on them parametrically (MorphStream Definition 5). What a row's absence or a
+    /// failure of arithmetic decides is not among them.
+    pub fn required_roles(&self) -> BTreeSet<RoleId> {
+        Walk::over(self).required.into_iter().map(|(role, _)| role).collect()
+    }
+
     /// Why it cannot be run again within an epoch, if it cannot: what it did then could not be taken back.
     pub fn is_final(&self, program: &Program) -> Option<&'static str> {
         match self.sets_text(program) {
@@ -153,4 +172,50 @@ fn differ(a: &[Expr], b: &[Expr]) -> bool {
         (Node::Const(a), Node::Const(b)) => a != b,
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analyze;
+    use crate::build::{Block, PlanBuilder, cell, event, local, named};
+    use std::collections::BTreeSet;
+    use tidemill_model::{Type, Value};
+
+    /// Of three rows of one table, `a`, `b` and `c`, those that are required; and for each write what it uses.
+    fn required(body: impl FnOnce(&mut Block)) -> (Vec<usize>, Vec<Vec<usize>>) {
+        let plan = PlanBuilder::new("required")
+            .table("accounts", |t| t.key("id", Type::Int).column_or("balance", Type::Int, Value::Int(0)))
+            .source("events", |s| s.field("a", Type::Int).field("b", Type::Int).field("c", Type::Int))
+            .transaction("move", [named("events")], |t| {
+                let t = t.row("a", "accounts", [event("a")]).row("b", "accounts", [event("b")]);
+                t.row("c", "accounts", [event("c")]).body(body)
+            })
+            .build();
+        let program = analyze(&plan).expect("a valid plan");
+        let transaction = &program.transactions[crate::TransactionId::from(0)];
+        let roles = |uses: BTreeSet<super::CellUse>| uses.into_iter().map(|(role, _)| role).collect();
+        let uses = super::writes(transaction).into_iter().map(|write| roles(write.uses)).collect();
+        (transaction.required_roles().into_iter().collect(), uses)
+    }
+
+    #[test]
+    fn what_requirements_read_is_in_no_write() {
+        let found = required(|b| {
+            b.assign("left", cell("a", "balance") - 1);
+            b.require(local("left").ge(0), "poor");
+            b.set("a", "balance", local("left"));
+            b.set("b", "balance", cell("b", "balance") + 1);
+        });
+        assert_eq!(found, (vec![0], vec![vec![0], vec![1]]));
+    }
+
+    #[test]
+    fn a_condition_around_a_requirement_counts() {
+        let found = required(|b| {
+            let poor = cell("c", "balance").lt(0);
+            b.when(poor, |b| b.require(cell("a", "balance").ge(0), "poor"));
+            b.set("b", "balance", event("a"));
+        });
+        assert_eq!(found, (vec![0, 2], vec![vec![]]));
+    }
 }

@@ -18,12 +18,15 @@
 //!
 //! *Eager*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have run. Running a
 //! unit holds the gate for reading, repair holds it for writing. Unstructured, the worker that finds an abort repairs
-//! at once, alone (it is the transaction's coordinator). Structured, aborts are collected, and the worker that runs the
+//! at once, alone; the paper's coordinator is the worker of a transaction's head operation. Structured, aborts are collected, and the worker that runs the
 //! last unit of a stratum repairs all that were found by then, in one pass. Breadth first this happens before any unit
 //! of the next stratum runs, since a unit counts as run only afterwards.
 //!
 //! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then the last of
 //! them repairs.
+//!
+//! Readiness is counted, before repair as without it: a unit runs when its counter says so. States ([`State`]) are written after a
+//! unit has run, and only repair reads them, to know what has run.
 //!
 //! **Given up.** Repair is serial. Where many transactions abort it is most of the work, and voting first, which
 //! repairs nothing, is the better policy.

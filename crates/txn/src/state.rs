@@ -13,6 +13,9 @@
 //! other. The executor uses it where it speculates (eager and lazy aborts); where transactions vote first, an operation
 //! runs once and has no state.
 //!
+//! **Readiness is counted.** Whether an operation may run is said by the counter of its unit, not by a state. *Ready* is passed
+//! through when the unit has run, so no worker finds an operation ready by looking at states.
+//!
 //! **Which transitions occur.** A part of a transaction takes T3. A verdict operation, and a transaction that runs whole, take T1
 //! and at once T2. If the verdict is an abort, repair moves the operations that have run by T4. Operations that run again
 //! take T5 and at once T2. T6 never occurs: an aborted operation leaves the value that it found in its version, and

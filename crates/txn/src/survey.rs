@@ -52,7 +52,8 @@ pub struct Survey {
     pub transactions: u32,
     /// Temporal edges, the degrees of rows, the longest chain.
     pub chains: ChainSummary,
-    /// Operations whose value another operation of the transaction needs (MorphStream Definition 5).
+    /// Pairs of a write and another operation of its transaction that its value needs, or that a requirement reads
+    /// (MorphStream Definition 5). Of a transaction that is not taken apart, every other operation.
     pub parametric_edges: u32,
     /// Edges of a path through each transaction's operations (Definition 6).
     pub logical_edges: u32,
@@ -81,15 +82,18 @@ pub struct Surveyor {
 
 impl Surveyor {
     /// Surveys these transactions, for this many workers. `uses`: the parts that they could be taken apart into;
-    /// `weight`: the cost of a transaction, in any unit.
+    /// `required`: by slot, whether a requirement of the transaction reads it; `weight`: the cost of a transaction, in
+    /// any unit.
     pub fn survey(
         &mut self,
         sample: &AccessBuffer,
         uses: &UseBuffer,
+        required: &[bool],
         workers: usize,
         weight: impl Fn(u32) -> f64,
     ) -> Survey {
         let accesses = sample.accesses();
+        assert_eq!(required.len(), uses.uses.len(), "each slot is required or not");
         self.whole.clear();
         self.whole.uses.extend(uses.uses.iter().map(|used| used.whole()));
         self.whole.parts.resize(accesses.transactions(), 0);
@@ -106,7 +110,7 @@ impl Surveyor {
             let versions = Versions { graph: &self.graph, flow: &self.flow };
             survey.paths[cut as usize] = self.paths.find(&versions, workers, of_unit);
             if cut == Cut::Parts {
-                (survey.parametric_edges, survey.is_cyclic) = self.parametric(uses);
+                (survey.parametric_edges, survey.is_cyclic) = self.parametric(uses, required);
             }
         }
         survey.paths[Cut::InPlace as usize] = self.paths.find(&self.graph, workers, weight);
@@ -116,7 +120,7 @@ impl Surveyor {
     }
 
     /// Parametric edges, and whether those between chains lead back.
-    fn parametric(&self, uses: &UseBuffer) -> (u32, bool) {
+    fn parametric(&self, uses: &UseBuffer, required: &[bool]) -> (u32, bool) {
         let mut chains = Vec::new();
         self.graph.chains(&mut chains);
         let (mut count, mut is_cyclic) = (0, false);
@@ -129,11 +133,13 @@ impl Surveyor {
                 let mut written = slots().filter(|&slot| self.flow.use_of(slot).writes());
                 let Some(first) = written.next() else { continue };
                 let others = written.count();
-                count += (1 + others) * (slots().count() - 1);
+                let is_elsewhere = |&slot: &u32| required[slot as usize] && !self.flow.use_of(slot).by(part);
+                let elsewhere = || self.graph.operations(transaction).filter(is_elsewhere);
+                count += (1 + others) * (slots().count() - 1 + elsewhere().count());
                 // Two operations that one unit writes depend on each other.
                 is_cyclic |= others > 0;
                 if !is_cyclic {
-                    let read = slots().filter(|&slot| slot != first);
+                    let read = slots().filter(|&slot| slot != first).chain(elsewhere());
                     edges.extend(read.map(|slot| (chains[slot as usize], chains[first as usize])));
                 }
             }
@@ -230,6 +236,11 @@ mod tests {
     type Transaction<'a> = (u8, &'a [Access]);
 
     fn survey(transactions: &[Transaction<'_>], workers: usize) -> Survey {
+        survey_with(transactions, &[], workers)
+    }
+
+    /// Requirements read these rows.
+    fn survey_with(transactions: &[Transaction<'_>], required: &[u64], workers: usize) -> Survey {
         let (mut sample, mut uses) = (AccessBuffer::new(), UseBuffer::default());
         for (parts, accesses) in transactions {
             sample.push(accesses.iter().map(|&(row, ..)| RowId(row)));
@@ -237,7 +248,9 @@ mod tests {
             let mask = |part: u32| if *parts > 0 { 1 << part } else { 0 };
             uses.uses.extend(accesses.iter().map(|&(_, part, writes)| Use::new(mask(part), writes)));
         }
-        Surveyor::default().survey(&sample, &uses, workers, |_| 1.0)
+        let accesses = transactions.iter().flat_map(|(_, accesses)| *accesses);
+        let required: Vec<bool> = accesses.map(|(row, ..)| required.contains(row)).collect();
+        Surveyor::default().survey(&sample, &uses, &required, workers, |_| 1.0)
     }
 
     #[test]
@@ -260,6 +273,29 @@ mod tests {
         let both = survey(&[(0, there), (0, back)], 2);
         assert!(both.is_cyclic);
         assert_eq!((both.parametric_edges, both.logical_edges), (2, 2));
+    }
+
+    /// Streaming Ledger's transfer: requirements read two of the four rows that it writes, each in a part of its own.
+    /// Each of these two decides about the other three.
+    #[test]
+    fn requirements_are_parametric_dependencies_of_every_write() {
+        let transfer: &[Access] = &[(1, 0, true), (2, 1, true), (3, 2, true), (4, 3, true)];
+        let without = survey(&[(4, transfer)], 2);
+        assert_eq!((without.parametric_edges, without.is_cyclic), (0, false));
+        let with = survey_with(&[(4, transfer)], &[1, 2], 2);
+        assert_eq!((with.parametric_edges, with.is_cyclic), (6, true));
+        assert_eq!(with.paths, without.paths, "they are no edges between units");
+        let one = survey_with(&[(4, transfer)], &[1], 2);
+        assert_eq!((one.parametric_edges, one.is_cyclic), (3, false));
+    }
+
+    /// What an operation reads already is not counted again, in parts or whole.
+    #[test]
+    fn a_required_operation_counts_once_for_a_write() {
+        let checked: &[Access] = &[(1, 0, false), (2, 0, true), (3, 1, true)];
+        assert_eq!(survey_with(&[(2, checked)], &[1], 2).parametric_edges, 2);
+        let whole: &[Access] = &[(1, 0, false), (2, 0, true)];
+        assert_eq!(survey_with(&[(0, whole)], &[1], 2).parametric_edges, 1);
     }
 
     #[test]

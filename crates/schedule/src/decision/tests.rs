@@ -27,7 +27,8 @@ fn survey_of(transactions: u32, rows: u64, writes: bool, workers: usize) -> Surv
         uses.parts.push(0);
         uses.uses.extend([Use::new(0, writes), Use::new(0, true)]);
     }
-    Surveyor::default().survey(&sample, &uses, workers, |_| 1.0)
+    let required = vec![false; uses.uses.len()];
+    Surveyor::default().survey(&sample, &uses, &required, workers, |_| 1.0)
 }
 
 struct World<'a> {

@@ -16,6 +16,7 @@ pub mod hot;
 mod nest;
 pub mod part;
 pub mod read;
+mod required;
 pub mod scheduling;
 pub mod serial;
 pub mod shape;

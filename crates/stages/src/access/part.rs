@@ -1,6 +1,7 @@
 //! A part of an epoch's transactions that is accessed under one policy: all of them, or those of some groups.
 
 use crate::access::grouping::{GroupSet, Selection};
+use crate::access::required::Required;
 use crate::access::serial::{CALLS_PER_SAMPLE, Located, RowWork, Serial};
 use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
 use crate::environment::Environment;
@@ -21,6 +22,7 @@ pub struct Memory {
     executor: Executor,
     baseline: Baseline,
     surveyor: Surveyor,
+    required: Required,
     /// The scratch of each worker.
     scratches: Vec<Mutex<WorkerScratch>>,
 }
@@ -37,6 +39,7 @@ impl Memory {
             executor: Executor::on_sockets(sockets),
             baseline: Baseline::new(),
             surveyor: Surveyor::default(),
+            required: Required::new(machine),
             scratches: sockets.iter().map(scratch).collect(),
         }
     }
@@ -52,11 +55,12 @@ impl Memory {
         workers: usize,
         cost: &dyn Fn(InputId) -> f64,
     ) -> Survey {
-        let Memory { located, versions, surveyor, .. } = self;
+        let Memory { located, versions, surveyor, required, .. } = self;
         located.fill(machine, epoch, selection, most as usize);
         versions.fill(machine, epoch, located, true);
         let weight = |transaction: u32| cost(located.at()[transaction as usize].input);
-        surveyor.survey(located.buffer(), &versions.uses, workers, weight)
+        let required = required.fill(machine, epoch, located);
+        surveyor.survey(located.buffer(), &versions.uses, required, workers, weight)
     }
 }
 
