@@ -221,6 +221,18 @@ pub enum Synopsis {
     Counters,
 }
 
+impl Synopsis {
+    /// What it keeps, as a noun.
+    pub fn name(self) -> &'static str {
+        match self {
+            Synopsis::Counts => "counts",
+            Synopsis::Registers => "registers",
+            Synopsis::Buckets => "buckets",
+            Synopsis::Counters => "counters",
+        }
+    }
+}
+
 /// What is asked of a synopsis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

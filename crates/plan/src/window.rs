@@ -152,13 +152,7 @@ impl fmt::Display for Window {
             Keep::Latest(slices) => write!(f, "a record for each slice of {slices}"),
             Keep::Moments(slices) => write!(f, "moments of {value} over {slices}"),
             Keep::Synopsis(of, slices) => {
-                let of = match of {
-                    Synopsis::Counts => "counts",
-                    Synopsis::Registers => "registers",
-                    Synopsis::Buckets => "buckets",
-                    Synopsis::Counters => "counters",
-                };
-                write!(f, "{of} of {value}")?;
+                write!(f, "{} of {value}", of.name())?;
                 slices.map_or(Ok(()), |slices| write!(f, " over {slices}"))
             }
             Keep::Last(count) => write!(f, "window of the last {count} {value}"),

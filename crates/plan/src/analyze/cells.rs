@@ -4,11 +4,12 @@
 //! are windowed columns ([`crate::window`]), whose slices are summed exactly.
 
 use super::fault::{Checked, Fault};
-use super::over::{FRESH, WINDOW, column, set, when};
+use super::over::FRESH;
 use super::picks::{Picks, Which};
 use super::rewrite::{self, placeless};
 use super::scope::Scope;
 use super::types::zero;
+use super::writing::{WINDOW, column, set, when};
 use crate::build::{cell, local, window};
 use crate::{
     Aggregate, Ask, ColumnDef, Expr, ExprNode, Function, Stmt, Synopsis, WindowDef, WindowFunction, WindowPart,
@@ -457,10 +458,7 @@ impl Cells {
             What::Distinct => "distinct",
             What::Moments => "moments",
             What::Present => "present",
-            What::Synopsis(Synopsis::Counts) => "counts",
-            What::Synopsis(Synopsis::Registers) => "registers",
-            What::Synopsis(Synopsis::Buckets) => "buckets",
-            What::Synopsis(Synopsis::Counters) => "counters",
+            What::Synopsis(of) => of.name(),
         };
         let mut name = kept.to_owned();
         for of in by.into_iter().chain(value) {
@@ -552,5 +550,5 @@ fn pure(value: &Expr, scope: &mut Scope<'_>) -> Checked<ColumnType> {
 }
 
 fn add(column: &str, value: Expr) -> Stmt {
-    super::over::add(WINDOW, column, value)
+    super::writing::add(WINDOW, column, value)
 }

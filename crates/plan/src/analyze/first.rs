@@ -13,7 +13,8 @@
 //! together, at the points of a grid, since each deletion ends an epoch.
 
 use super::cells::Kind;
-use super::over::{Lasting, Lowered, Lowering, WINDOW, set, stmt, when};
+use super::over::{Lasting, Lowered, Lowering};
+use super::writing::{WINDOW, set, stmt, when};
 use crate::build::{cell, event, exists};
 use crate::{AccessDef, Record, StmtNode, StreamRef, TransactionDef};
 use tidemill_model::{Schema, Type, Value};
@@ -46,7 +47,7 @@ impl Lowering<'_> {
         let time = self.clock.ty.unwrap_or(Type::Int);
         let (until, due) = (until_column(within), self.kind.due_column());
         let mut windows = self.windows(time);
-        windows.columns.push(super::over::column(&until, Type::Int, false, Some(Value::Int(0))));
+        windows.columns.push(super::writing::column(&until, Type::Int, false, Some(Value::Int(0))));
 
         let length = match self.kind {
             Kind::Tumbling { length, .. } => length,

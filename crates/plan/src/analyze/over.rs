@@ -26,7 +26,7 @@ use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
 use super::top;
 use super::types::{check_column_type, zero};
-pub(super) use super::writing::{WINDOW, add, assign, column, set, stmt, when};
+use super::writing::{WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
     AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,

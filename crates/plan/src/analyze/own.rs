@@ -12,7 +12,7 @@ use super::rewrite;
 use super::writing::{WINDOW, add, assign, column, set, stmt, when};
 use crate::build::{cell, local};
 use crate::{ColumnDef, Expr, ExprNode, Function, OwnDef, Stmt, StmtNode, WindowDef, WindowPart};
-use tidemill_model::{ColumnType, Type, Value};
+use tidemill_model::{ColumnType, Type, Value, format_decimal};
 
 /// What the body of a merge calls the later state.
 const LATER: &str = "later";
@@ -143,7 +143,7 @@ fn check(def: &OwnDef, slides: bool) -> Checked<()> {
     }
     if slides && def.merge.is_none() {
         return Err(Fault::new(format!(
-            "windows that slide share their slices, but {name} says not how they are merged"
+            "windows that slide share their slices, but {name} does not say how they are merged"
         ))
         .hint("give it a merge(self, later), or take tumbling windows"));
     }
@@ -302,11 +302,7 @@ fn default(of: &ColumnDef) -> Expr {
     let value = of.default.clone().unwrap_or(Value::Null);
     let text = match (of.ty.ty, value) {
         (Type::Decimal { .. }, Value::Str(text)) => text,
-        (Type::Decimal { scale, .. }, Value::Decimal(units)) => {
-            let digits = format!("{:0>1$}", units.unsigned_abs(), usize::from(scale) + 1);
-            let (whole, rest) = digits.split_at(digits.len() - usize::from(scale));
-            format!("{}{whole}{}{rest}", if units < 0 { "-" } else { "" }, if scale > 0 { "." } else { "" })
-        }
+        (Type::Decimal { scale, .. }, Value::Decimal(units)) => format_decimal(units, scale),
         (_, value) => return value.into(),
     };
     Expr::from(Value::Str(text)).call(Function::Decimal, [])

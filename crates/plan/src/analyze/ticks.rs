@@ -1,9 +1,9 @@
 //! Streams of ticks: what is due at the times of a clock ([`Bound::Ticks`]). A table of one row holds the next.
 
 use super::fault::{Fault, check_identifier};
-use super::over::{column, set};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
+use super::writing::{column, set};
 use crate::build::event;
 use crate::{
     AccessDef, Bound, Due, DueField, Expr, Function, Origin, RoleDef, StreamRef, Table, TableDef, TableId, Transaction,

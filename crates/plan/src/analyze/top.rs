@@ -5,8 +5,9 @@
 //! costs the places times the events of the group in the instant, and an event is kept as long as its instant lasts.
 
 use super::fault::{Checked, Fault};
-use super::over::{Lasting, WINDOW, add, assign, column, stmt, when};
+use super::over::Lasting;
 use super::scope::Scope;
+use super::writing::{WINDOW, add, assign, column, stmt, when};
 use crate::build::{event, local};
 use crate::{ColumnDef, Expr, ExprNode, Record, Stmt, StmtNode, TopDef, WindowDef};
 use tidemill_model::{ColumnType, Schema, Type, Value};

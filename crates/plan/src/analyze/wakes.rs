@@ -12,11 +12,11 @@
 //! wake as it undoes all else.
 
 use super::fault::{Checked, Fault};
-use super::over::{column, stmt, when};
 use super::position::{self, PositionTime};
 use super::setting;
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
+use super::writing::{column, stmt, when};
 use crate::build::{event, exists};
 use crate::{
     AccessDef, BinaryOp, Bound, Due, DueField, Expr, ExprNode, Function, Origin, OriginDef, Plan, PlanError, Role,

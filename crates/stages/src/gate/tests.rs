@@ -28,7 +28,8 @@ struct Case {
 /// (split, ordinal of arrival) of each event.
 type Events = Vec<(usize, i64)>;
 
-/// What has passed: the punctual events, and late ones that are inputs; by source, the other late ones, and the bad records by the event that each precedes.
+/// What has passed: the punctual events, and late ones that are inputs; by source, the other late ones, and the bad records
+/// by the event that each precedes.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     punctual: Events,
@@ -253,20 +254,20 @@ fn random_splits_are_merged_in_position_order() {
         let of = (0..sources).chain((0..more).map(|_| random.below(sources)).collect::<Vec<_>>()).collect::<Vec<_>>();
         let lateness = Some([0, 1, 5, 1_000_000][random.below(4)]);
         let step = [1, 2, 10][random.below(3)];
-        let times = of
-            .iter()
-            .map(|_| {
-                let (mut time, count) = (random.below(20) as i64, random.below(60));
-                let at = |_| {
-                    time += random.below(step) as i64;
-                    time - random.below(5) as i64
-                };
-                (0..count).map(at).collect()
-            })
-            .collect();
+        let times = of.iter().map(|_| random_times(&mut random, step, 4)).collect();
         let ty = if round % 2 == 0 { Type::Int } else { Type::Time };
         check(&Case::with_splits(lateness, ty, sources, of, times), &mut random, 6);
     }
+}
+
+/// Times of a split that go on by less than `step`, each up to `back` before.
+fn random_times(random: &mut Random, step: usize, back: usize) -> Vec<i64> {
+    let (mut time, count) = (random.below(20) as i64, random.below(60));
+    let at = |_| {
+        time += random.below(step) as i64;
+        time - random.below(back + 1) as i64
+    };
+    (0..count).map(at).collect()
 }
 
 /// Late events that are inputs pass between the others, where they stand.
@@ -278,17 +279,7 @@ fn late_events_that_are_inputs_pass_in_position_order() {
         let of = (0..sources).chain((0..more).map(|_| random.below(sources)).collect::<Vec<_>>()).collect::<Vec<_>>();
         let lateness = Some([0, 1, 5, -2][random.below(4)]);
         let (step, back) = ([1, 2, 10][random.below(3)], [1, 4, 30][random.below(3)]);
-        let times = of
-            .iter()
-            .map(|_| {
-                let (mut time, count) = (random.below(20) as i64, random.below(60));
-                let at = |_| {
-                    time += random.below(step) as i64;
-                    time - random.below(back + 1) as i64
-                };
-                (0..count).map(at).collect()
-            })
-            .collect();
+        let times = of.iter().map(|_| random_times(&mut random, step, back)).collect();
         let ty = if round % 3 == 0 { Type::Time } else { Type::Int };
         check(&Case::with_splits(lateness, ty, sources, of, times).taking_late(), &mut random, 6);
     }

@@ -1,6 +1,7 @@
 //! What a join does with an event, and when events have waited for long enough.
 
-use super::super::over::{Clock, add, assign, set, stmt, when};
+use super::super::over::Clock;
+use super::super::writing::{add, assign, set, stmt, when};
 use super::reach::{AT, LEFT, ORDER, PAIRS, ROWS, Reach, SIDE, UNMATCHED, WAITING, WAITS};
 use super::sides::{Side, Sides};
 use crate::build::{cell, event, exists, local};

@@ -30,10 +30,11 @@ mod sides;
 
 use super::carry;
 use super::fault::{Checked, Fault};
-use super::over::{Clock, column, stmt};
+use super::over::Clock;
 use super::position::{self, PositionTime};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
+use super::writing::{column, stmt};
 use crate::build::event;
 use crate::program::Stmt;
 use crate::{

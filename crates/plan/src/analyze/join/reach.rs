@@ -2,7 +2,7 @@
 
 use super::super::cells::Kind;
 use super::super::fault::{Checked, Fault};
-use super::super::over::column;
+use super::super::writing::column;
 use crate::{Bound, ColumnDef, JoinBound, WindowDef};
 use tidemill_model::{Type, Value};
 
