@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -354,6 +355,9 @@ def test_clients_of_postgres_retry():
             with pytest.raises(psycopg.errors.RaiseException, match="amount must be positive"):
                 db.execute(ask, ("ada", 0, "zero"))
         assert mill.call("deposit", account="ada", amount=10, idempotency_key="a")["balance"] == 10
+        key = uuid.UUID(int=7)
+        for given in (key, str(key)):
+            assert db.execute(ask, ("ada", 1, given)).fetchone() == (31,)
 
 
 def test_users_have_keys_of_their_own(tmp_path):

@@ -154,5 +154,6 @@ fn sample(ty: PgType) -> Given {
         PgType::Bytes => Given::Bytes(Vec::new()),
         PgType::Array(item) => Given::Array(item, Vec::new()),
         PgType::Text | PgType::Json | PgType::Unknown | PgType::Void => Given::Text(String::new()),
+        PgType::Uuid => Given::Text("00000000-0000-0000-0000-000000000000".into()),
     }
 }

@@ -84,6 +84,7 @@ pub fn type_named(name: &str) -> Option<PgType> {
         "date" => PgType::Date,
         "bytea" => PgType::Bytes,
         "json" | "jsonb" => PgType::Json,
+        "uuid" => PgType::Uuid,
         "oid" => PgType::Oid,
         "name" | "char" => PgType::Text,
         name => array_of(type_named(name.strip_suffix("[]")?)?)?,

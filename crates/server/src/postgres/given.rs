@@ -54,6 +54,7 @@ impl Given {
             (Given::Int(value), PgType::Float8) => Ok(Given::Float(value as f64)),
             (Given::Numeric(text), PgType::Float8) => float(&text).map(Given::Float),
             (Given::Text(text), PgType::Json) => Ok(Given::Json(text)),
+            (Given::Text(text), PgType::Uuid) => uuid(&text).map(Given::Text),
             (given, ty) => {
                 match (given.ty() == ty) || matches!((&given, ty), (Given::Numeric(_), PgType::Numeric(_))) {
                     true => Ok(given),
@@ -183,6 +184,7 @@ fn of_text(ty: PgType, text: &str) -> PgResult<Given> {
         PgType::Time | PgType::Timestamp | PgType::Date => Given::Time(time(trimmed)?),
         PgType::Bytes => Given::Bytes(bytes(text)?),
         PgType::Json => Given::Json(text.to_owned()),
+        PgType::Uuid => Given::Text(uuid(trimmed)?),
         PgType::Array(item) => Given::Array(item, arrays::of_text(text)?),
     })
 }
@@ -200,6 +202,21 @@ fn of_unknown(text: &str, ty: Type) -> PgResult<Value> {
         Type::Bytes => Value::Bytes(bytes(text)?),
         Type::Duration | Type::Null => panic!("{ty} is no column type"),
     })
+}
+
+/// The usual text of a UUID, given any text of one: hexadecimal digits, perhaps with hyphens and in braces.
+fn uuid(text: &str) -> PgResult<String> {
+    let bare = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+    let digits: String = bare.chars().filter(|c| *c != '-').collect();
+    let is_one = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let wrong = || PgError::new(code::BAD_TEXT, format!("'{text}' is no uuid"));
+    let bits = if is_one { u128::from_str_radix(&digits, 16).ok() } else { None };
+    bits.map(|bits| uuid_text(bits.to_be_bytes())).ok_or_else(wrong)
+}
+
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 fn of_binary(ty: PgType, bytes: &[u8]) -> PgResult<Given> {
@@ -228,6 +245,7 @@ fn of_binary(ty: PgType, bytes: &[u8]) -> PgResult<Given> {
         PgType::Numeric(_) => Given::Numeric(numeric(bytes).ok_or_else(wrong)?),
         PgType::Text => Given::Text(utf8(bytes)?.to_owned()),
         PgType::Json => Given::Json(utf8(bytes)?.to_owned()),
+        PgType::Uuid => Given::Text(uuid_text(exactly(bytes).ok_or_else(wrong)?)),
         PgType::Array(item) => Given::Array(item, arrays::of_binary(bytes)?),
         PgType::Bytes => Given::Bytes(bytes.to_vec()),
         PgType::Time | PgType::Timestamp => since_2000(i64::from_be_bytes(exactly(bytes).ok_or_else(wrong)?))?,
@@ -404,6 +422,23 @@ mod tests {
 
     fn unknown(text: &str, ty: Type) -> Result<String, &'static str> {
         as_json(&Given::Unknown(text.into()), ty)
+    }
+
+    #[test]
+    fn a_uuid_is_a_text_of_one_form() {
+        let text = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        let forms =
+            [text, "{0f8fad5b-d9cb-469f-a165-70867728950e}", "0F8FAD5BD9CB469FA16570867728950E", &format!(" {text} ")];
+        for form in forms {
+            assert_eq!(of_text(PgType::Uuid, form), Ok(Given::Text(text.into())), "{form}");
+        }
+        let bytes: Vec<u8> = u128::from_str_radix(&text.replace('-', ""), 16).expect("digits").to_be_bytes().into();
+        assert_eq!(of_binary(PgType::Uuid, &bytes), Ok(Given::Text(text.into())));
+        assert_eq!(of_binary(PgType::Uuid, &bytes[1..]).map_err(|error| error.code), Err(code::BAD_BINARY));
+        for wrong in ["", "0f8fad5b", "0f8fad5b-d9cb-469f-a165-70867728950g", "+f8fad5bd9cb469fa16570867728950e"] {
+            assert_eq!(of_text(PgType::Uuid, wrong).map_err(|error| error.code), Err(code::BAD_TEXT), "{wrong}");
+        }
+        assert_eq!(Given::Text(text.into()).cast(PgType::Uuid), Ok(Given::Text(text.into())));
     }
 
     const MONEY: Type = Type::Decimal { digits: 6, scale: 2 };

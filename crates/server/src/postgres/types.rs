@@ -27,6 +27,8 @@ pub enum PgType {
     Date,
     Bytes,
     Json,
+    /// A text of a fixed form.
+    Uuid,
     /// The number of an object.
     Oid,
     Array(Item),
@@ -55,6 +57,7 @@ impl PgType {
             1184 => PgType::Time,
             1700 => PgType::Numeric(None),
             2278 => PgType::Void,
+            2950 => PgType::Uuid,
             26 => PgType::Oid,
             oid => PgType::Array(Item::of_array(oid)?),
         })
@@ -79,6 +82,7 @@ impl PgType {
             PgType::Time => 1184,
             PgType::Numeric(_) => 1700,
             PgType::Void => 2278,
+            PgType::Uuid => 2950,
             PgType::Array(item) => item.array_oid(),
         }
     }
@@ -90,6 +94,7 @@ impl PgType {
             PgType::Int2 => 2,
             PgType::Int4 | PgType::Float4 | PgType::Date | PgType::Void | PgType::Oid => 4,
             PgType::Int8 | PgType::Float8 | PgType::Time | PgType::Timestamp => 8,
+            PgType::Uuid => 16,
             PgType::Unknown => -2,
             PgType::Text | PgType::Bytes | PgType::Json | PgType::Numeric(_) | PgType::Array(_) => -1,
         }
@@ -122,6 +127,7 @@ impl PgType {
             PgType::Json => "json",
             PgType::Unknown => "unknown",
             PgType::Void => "void",
+            PgType::Uuid => "uuid",
             PgType::Array(item) => item.array_name(),
         }
     }
