@@ -104,7 +104,7 @@ const KINDS: &[&str] = &[
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Synopsis", "SynopsisRead value", "SynopsisRead times",
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default",
-    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Failed",
+    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
     "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
@@ -168,6 +168,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
                 let kind = match due.bound {
                     Bound::Wakes { .. } => "wakes",
                     Bound::Ticks { .. } => "ticks",
+                    _ if due.gathers.is_some() => "batches by time",
                     _ if stream.name.ends_with(".unmatched") => "unmatched",
                     _ if stream.name.ends_with(".freed") => "freed",
                     _ => "closes",

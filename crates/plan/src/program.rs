@@ -111,6 +111,11 @@ impl Program {
         self.streams.keys().filter(is_late).collect()
     }
 
+    /// The streams of batches of a number of events, in the order of their declaration.
+    pub fn batches(&self) -> Vec<StreamId> {
+        self.streams.keys().filter(|&s| matches!(self.streams[s].origin, Origin::Batch(_))).collect()
+    }
+
     /// The source whose late events a stream has: the stream that users know as that of the late events.
     pub fn late_of(&self, stream: StreamId) -> Option<StreamId> {
         match self.streams[stream].origin {
@@ -315,10 +320,47 @@ pub enum Origin {
     /// their event time, the time of their position: the greatest of the source's earlier times and marks. A map of it
     /// without that field is the stream that the source names.
     LateRoot(StreamId),
+    /// The atomic batches of a source: a root. Each stands directly behind the event that completes it, with all that
+    /// follows from that event between them (S-Store §2.1). See [`Batch`].
+    Batch(Batch),
     /// Of a source stream. Feeds sinks only.
     Bad(StreamId),
     /// Of a derived stream: the input's fields and `reason`. Feeds sinks only.
     Failed(StreamId),
+}
+
+/// Batches of a number of events. Their fields are `batch`, the number of the batch from 1, `events`, the events in their
+/// order, and, where these hold a time, the time of the last of them, under its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The source. Its late events are in no batch.
+    pub source: StreamId,
+    /// The events of a batch, at least one.
+    pub size: u64,
+}
+
+impl Origin {
+    /// Whether it is a root whose events an epoch is given, not one that a transaction feeds.
+    pub fn is_given(&self) -> bool {
+        matches!(self, Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_))
+    }
+
+    /// Whether its events are those of a source, one by one or in batches, without a transaction between.
+    pub fn is_of_source(&self) -> bool {
+        match self {
+            Origin::Due(due) => due.gathers.is_some(),
+            _ => self.is_given(),
+        }
+    }
+
+    /// The source whose events are in the batches of this stream, if it has any.
+    pub fn batched(&self) -> Option<StreamId> {
+        match self {
+            Origin::Batch(batch) => Some(batch.source),
+            Origin::Due(due) => due.gathers,
+            _ => None,
+        }
+    }
 }
 
 /// Rows of a table that are due at times.
@@ -341,6 +383,10 @@ pub struct Due {
     pub bound: Bound,
     /// The type of times: `Time` or `Int`.
     pub time: Type,
+    /// Whether the row is that of a batch: the source whose events since the last one are in it. The number of the batch,
+    /// from 1, and the list of the events come before the other fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gathers: Option<StreamId>,
 }
 
 /// A field of a [`Due`] event.

@@ -24,12 +24,14 @@ impl Reference<'_> {
             rows.sort_by_key(|row| row[due.first].word());
         }
         let time = if due.is_wakes() { boundary } else { boundary.saturating_sub(1) };
+        let gathered = self.gathered(stream);
+        let fields = |row: &Record| due.fields.iter().map(|field| value(due, field, row, boundary)).collect::<Vec<_>>();
         let event = |(offset, row): (usize, Record)| NextEvent {
             root: stream,
             position: Position { time, source: u32::MAX, offset: offset as u64 },
             split: 0,
             is_known: false,
-            event: due.fields.iter().map(|field| value(due, field, &row, boundary)).collect(),
+            event: [gathered.clone(), fields(&row)].concat(),
         };
         rows.into_iter().enumerate().map(event).collect()
     }

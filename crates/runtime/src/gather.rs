@@ -328,9 +328,10 @@ impl Gatherer {
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
             if is_replay || self.agenda.may_be_due(due, boundary, times) {
-                let events = self.agenda.take(&self.on.machine, due, boundary)?;
+                let (events, number) =
+                    (self.agenda.take(&self.on.machine, due, boundary)?, self.inputs.sources() + due);
                 has_events = events.is_some();
-                epoch.input.given_due(self.inputs.sources() + due, events);
+                epoch.input.given_due(number, events.map(|events| self.gate.gather_due(number, events)));
             }
             due += 1;
         }

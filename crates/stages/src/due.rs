@@ -27,7 +27,8 @@ pub struct DueCut {
 
 /// Rows of a table that are due.
 pub struct DueRows {
-    /// Those at a boundary, in order, as events; none if there are none.
+    /// Those at a boundary, in order, as events; none if there are none. Of batches, without what they gather
+    /// ([`crate::gate::Gate::gather_due`]).
     pub events: Option<RecordBatch>,
     /// The least boundary of the other rows.
     pub next: Option<i64>,
@@ -75,8 +76,11 @@ pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<
     let boundary = boundary.expect("rows are due at a boundary");
     let column = |field: &DueField| part(due, field, &rows, &order, boundary);
     let schema = arrow_schema(&machine.program.streams[stream].schema);
+    // What a batch gathers comes before, from the gate.
+    let of_rows = Vec::from_iter(schema.fields().len() - due.fields.len()..schema.fields().len());
+    let schema = schema.project(&of_rows).expect("the last fields");
     let columns = due.fields.iter().map(column).collect();
-    let events = RecordBatch::try_new(schema, columns).expect("the fields have the types of the schema");
+    let events = RecordBatch::try_new(Arc::new(schema), columns).expect("the fields have the types of the schema");
     Ok(DueRows { events: Some(events), next })
 }
 

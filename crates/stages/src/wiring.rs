@@ -123,7 +123,8 @@ pub struct Wiring {
     pub dues: Vec<StreamId>,
     /// The streams of late events that are inputs, in the order of their sources.
     pub lates: Vec<StreamId>,
-    /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs.
+    /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs,
+    /// then batches.
     pub given: Vec<StreamId>,
     /// Whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach another
     /// transaction that cannot be deferred to a later wave.
@@ -186,7 +187,7 @@ impl Wiring {
             joints,
             joints_of,
             feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
-            given: sources.iter().chain(&dues).chain(&lates).copied().collect(),
+            given: sources.iter().chain(&dues).chain(&lates).copied().chain(program.batches()).collect(),
             sources,
             dues,
             lates,

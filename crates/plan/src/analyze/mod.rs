@@ -10,6 +10,7 @@
 //! learn the schemas of its outputs ([`records`]), then for good.
 
 mod arithmetic;
+mod batches;
 mod carry;
 mod cells;
 mod coerce;
@@ -100,6 +101,11 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                         let id = TransactionId::from(usize::from(ids[plan.transactions.len()]) + ticks.len());
                         ticks::ticks(name, period, *origin, id, &mut streams, &mut tables).map(|next| ticks.push(next))
                     }
+                    OriginDef::Batch { input, size } => {
+                        let id = TransactionId::from(usize::from(ids[plan.transactions.len()]) + ticks.len());
+                        let noted = batches::batches(name, input, size, id, &mut streams, &mut tables);
+                        noted.map(|noted| ticks.extend(noted))
+                    }
                     _ => streams.named(index, whole::source_id(plan, index)),
                 };
                 note(refused.err(), "stream", name, &mut errors);
@@ -116,8 +122,11 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                     (Some(_), Some(_)) => Err(Fault::new("it is a window and a join").hint("make two of it").into()),
                     (None, None) => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
-                        .and_then(|()| wakes.lower(def, &streams, &transactions))
-                        .and_then(|def| transaction(&def, ids[index], &mut streams, &tables, None))
+                        .and_then(|()| {
+                            let def = batches::inherit(def, &streams, &transactions);
+                            let lowered = wakes.lower(&def, &streams, &transactions)?;
+                            transaction(&lowered, ids[index], &mut streams, &tables, None)
+                        })
                         .map(|one| vec![one]),
                     (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };
@@ -278,7 +287,15 @@ fn window(
     if let Some(early) = early {
         let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
         let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
-        let due = Due { table, due: at, first: keys + 1, fields: early.fields, bound: early.bound, time: units };
+        let due = Due {
+            table,
+            due: at,
+            first: keys + 1,
+            fields: early.fields,
+            bound: early.bound,
+            time: units,
+            gathers: None,
+        };
         let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
         let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
         streams.add(StreamRef::Named(name), new);

@@ -30,7 +30,7 @@ pub(super) fn time(
         times.all(|other| other == Some(first)).then_some((transaction, first))
     };
     match &streams[stream].origin {
-        Origin::Source { .. } | Origin::LateRoot(_) => {
+        Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) => {
             Some(PositionTime { field: streams[stream].event_time?, shift: 0 })
         }
         Origin::Due(due) => {

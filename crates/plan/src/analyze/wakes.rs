@@ -210,7 +210,7 @@ fn time(plan: &Plan) -> Option<Type> {
             schema.fields[field].scalar_type().map(|ty| ty.ty)
         }
         OriginDef::Every { period, .. } => Some(if matches!(period, Value::Int(_)) { Type::Int } else { Type::Time }),
-        OriginDef::Filter { .. } | OriginDef::Map { .. } => None,
+        OriginDef::Filter { .. } | OriginDef::Map { .. } | OriginDef::Batch { .. } => None,
     })
 }
 
@@ -241,7 +241,7 @@ fn enter(
     let mut fields: Vec<_> = (0..keys.len()).map(|column| DueField::Part { column, none: None }).collect();
     fields.push(DueField::End);
     let at = keys.len();
-    let due = Due { table, due: at, first: at, fields, bound: Bound::Wakes { after: 1 }, time };
+    let due = Due { table, due: at, first: at, fields, bound: Bound::Wakes { after: 1 }, time, gathers: None };
     let name = format!("{}.woken", def.name);
     let new = NewStream { name: name.clone(), schema, event_time: Some(at), origin: Origin::Due(due), root: None };
     let stream = streams.add(StreamRef::Woken(def.name.clone()), new);

@@ -2,7 +2,7 @@
 
 use super::expression::Names;
 use super::joins;
-use crate::{Origin, OutputField, Program, StreamId};
+use crate::{Bound, Due, Origin, OutputField, Program, StreamId};
 use std::fmt::Write;
 use tidemill_model::Type;
 
@@ -36,6 +36,7 @@ pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
             _ if stream.name.contains('.') => {}
             Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
             Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),
+            ref batches if batches.batched() == Some(id) => readers.push(format!("batches {}", stream.name)),
             _ => {}
         }
     }
@@ -65,6 +66,15 @@ fn head(program: &Program, id: StreamId) -> String {
         Origin::Map { .. } if program.late_of(id).is_some() => {
             format!("{name} {{{schema}}}, each at the greatest time or mark before it")
         }
+        Origin::Batch(of) => {
+            let (source, size) = (&program.streams[of.source].name, of.size);
+            let events = if size == 1 { "event" } else { "events" };
+            format!("batches {name} {{{schema}}}: {size} {events} of {source}, directly behind the last of them")
+        }
+        Origin::Due(Due { gathers: Some(source), bound: Bound::Grid { every, .. }, time, .. }) => {
+            let (source, length) = (&program.streams[*source].name, span(*time, *every));
+            format!("batches {name} {{{schema}}}: the events of {source} in {length}")
+        }
         Origin::Filter { input, predicate, .. } => {
             let names = Names::event(&program.streams[*input].schema);
             format!("filter {name} of {}: {}", program.streams[*input].name, names.expression(predicate))
@@ -85,13 +95,17 @@ fn head(program: &Program, id: StreamId) -> String {
 }
 
 fn time(field: &tidemill_model::Field, lateness: i64) -> String {
-    let span = lateness.unsigned_abs();
-    let by = match field.scalar_type().map(|t| t.ty) {
-        Some(Type::Time) => format!("{} s", span as f64 / 1e6),
-        _ => span.to_string(),
-    };
+    let by = span(field.scalar_type().map_or(Type::Int, |of| of.ty), lateness.saturating_abs());
     match lateness {
         ..0 => format!("by event time {}, at least {by} apart", field.name),
         _ => format!("by event time {}, at most {by} late", field.name),
+    }
+}
+
+/// A length of event time of this type.
+fn span(time: Type, length: i64) -> String {
+    match time {
+        Type::Time => format!("{} s", length as f64 / 1e6),
+        _ => length.to_string(),
     }
 }
