@@ -414,7 +414,7 @@ class App:
 
     def _batch(
         self,
-        source: Source[Any],
+        stream: Stream[Any],
         size: Length | None,
         over: Length | None,
         origin: Length,
@@ -422,7 +422,7 @@ class App:
         replace: bool,
     ) -> Batches:
         """The batches of a source."""
-        return add_batches(source, batch_size(size, over, origin), name, replace)
+        return add_batches(stream, batch_size(size, over, origin), name, replace)
 
     def _top(
         self, stream: Stream[E], count: int, by: str, per: object, ties: bool, name: str | None, replace: bool

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import ir
 from .errors import PlanError
 from .names import checked
 from .over import Length, duration_value, offset
-from .stream import Batches
+from .stream import Batches, Stream
 from .types import INT_MAX
-
-if TYPE_CHECKING:
-    from .stream import Source
 
 __all__ = ["add_batches", "batch_size"]
 
@@ -32,11 +29,12 @@ def batch_size(size: Length | None, over: Length | None, origin: Length) -> ir.B
     return {"time": {"length": length, "origin": offset(origin, length, place)}}
 
 
-def add_batches(source: Source[Any], size: ir.BatchSize, given_name: str | None, replace: bool) -> Batches:
+def add_batches(stream: Stream[Any], size: ir.BatchSize, given_name: str | None, replace: bool) -> Batches:
     """The stream of batches; without a name, one that is the same is taken."""
-    app = source._app
-    name = checked(given_name, "batch") if given_name else app._plan.free_name(f"{source.name}_batch", "streams")
-    definition: ir.StreamDef = {"name": name, "origin": {"batch": {"input": source._ref, "size": size}}}
+    app = stream._app
+    stem = f"{stream.label.replace('.', '_')}_batch"
+    name = checked(given_name, "batch") if given_name else app._plan.free_name(stem, "streams")
+    definition: ir.StreamDef = {"name": name, "origin": {"batch": {"input": stream._ref, "size": size}}}
     same = None if given_name else app._plan.find("streams", definition)
     if same is None and app._add_stream(definition, replace=replace):
         app._batches[name] = Batches(app, name)

@@ -116,6 +116,36 @@ class Stream(Generic[E]):
         """
         return self._app._first(self, by, within, name, replace)
 
+    @declaration
+    def batch(
+        self,
+        size: Length | None = None,
+        *,
+        over: Length | None = None,
+        origin: Length = 0,
+        name: str | None = None,
+        replace: bool = False,
+    ) -> Batches:
+        """A source's events in atomic batches, each an event: ``votes.batch(10)``, ``votes.batch("1s")``.
+
+        A batch has the fields ``batch``, its number from 1, and ``events``, a list of the source's events in their
+        order: a transaction on it handles all of them or none. A number is that of the events in a batch; the batch
+        stands directly behind its last event, and has the time of that under the name that it has there. A length of
+        event time, as ``over`` a plain number where that is an int, makes a batch of the events of each interval that
+        has any; it has ``start`` and ``end``, and stands at its end as a tumbling window closes. ``origin`` shifts the
+        intervals. Late events are in no batch. Without a ``name`` batches of one kind are one stream.
+        Raises ``PlanError``, also where the stream is no source.
+        """
+        return self._app._batch(self, size, over, origin, name, replace)
+
+
+class Batches(Stream[Any]):
+    """A stream of batches, made by ``source.batch``."""
+
+    def __init__(self, app: App, name: str) -> None:
+        super().__init__(app, name, {"named": name})
+        self.name = name
+
 
 class Derived(Stream[E]):
     """The stream of a filter or a map. With ``reads`` it reads rows, and is a transaction of the plan."""
@@ -138,14 +168,6 @@ class Derived(Stream[E]):
 class Ticks(Stream[Any]):
     """A stream of ticks of event time, made by ``app.every``: events with the field ``at``, a ``tm.Time``, or an int
     where the period is one."""
-
-    def __init__(self, app: App, name: str) -> None:
-        super().__init__(app, name, {"named": name})
-        self.name = name
-
-
-class Batches(Stream[Any]):
-    """A stream of batches, made by ``source.batch``."""
 
     def __init__(self, app: App, name: str) -> None:
         super().__init__(app, name, {"named": name})
@@ -199,28 +221,6 @@ class Source(Stream[E]):
         if not self._anchored:
             return schema
         return RecordSchema(schema.name, tuple(field for field in schema.fields if not field.event_time))
-
-    @declaration
-    def batch(
-        self,
-        size: Length | None = None,
-        *,
-        over: Length | None = None,
-        origin: Length = 0,
-        name: str | None = None,
-        replace: bool = False,
-    ) -> Batches:
-        """The source's events in atomic batches, each an event: ``votes.batch(10)``, ``votes.batch("1s")``.
-
-        A batch has the fields ``batch``, its number from 1, and ``events``, a list of the source's events in their
-        order: a transaction on it handles all of them or none. A number is that of the events in a batch; the batch
-        stands directly behind its last event, and has the time of that under the name that it has there. A length of
-        event time, as ``over`` a plain number where that is an int, makes a batch of the events of each interval that
-        has any; it has ``start`` and ``end``, and stands at its end as a tumbling window closes. ``origin`` shifts the
-        intervals. Late events are in no batch. Without a ``name`` batches of one kind are one stream.
-        Raises ``PlanError``.
-        """
-        return self._app._batch(self, size, over, origin, name, replace)
 
     @property
     def late(self) -> Stream[E]:

@@ -11,8 +11,8 @@ use crate::wakes::random_wakes;
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    BatchSize, ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef, TableDef,
-    TransactionId, analyze,
+    BatchSizeDef, ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef,
+    TableDef, TransactionId, analyze,
 };
 
 /// How large a plan is.
@@ -208,9 +208,9 @@ fn random_batches(random: &mut Random, plan: &Plan, number: usize, time: Option<
         Some(ty) => {
             let length = *random.pick(&[1, 2, 10, 100]);
             let length = if ty == Type::Int { Value::Int(length) } else { Value::Duration(length) };
-            BatchSize::Time { length, origin: *random.pick(&[0, 0, -7, 3]) }
+            BatchSizeDef::Time { length, origin: *random.pick(&[0, 0, -7, 3]) }
         }
-        None => BatchSize::Count(*random.pick(&[1, 2, 2, 3, 7, 40])),
+        None => BatchSizeDef::Count(*random.pick(&[1, 2, 2, 3, 7, 40])),
     };
     let origin = OriginDef::Batch { input: StreamRef::Named(source), size };
     Some(StreamDef { name: format!("batches{number}"), origin })

@@ -6,7 +6,7 @@ use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, random_apart_plan, random_history};
-use tidemill_plan::{Bound, Operations, Origin, Program, StreamId, analyze};
+use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, StreamId, analyze};
 
 const SEEDS: u64 = 500;
 
@@ -164,11 +164,13 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             let origin = format!("{:?}", stream.origin);
             let end = origin.find(|c: char| !c.is_alphabetic()).unwrap_or(origin.len());
             note(format!("out {}", &origin[..end]));
+            if matches!(&stream.origin, Origin::Batch(batch) if matches!(batch.size, BatchSize::Time { .. })) {
+                note("out batches by time".into());
+            }
             if let Origin::Due(due) = &stream.origin {
                 let kind = match due.bound {
                     Bound::Wakes { .. } => "wakes",
                     Bound::Ticks { .. } => "ticks",
-                    _ if due.gathers.is_some() => "batches by time",
                     _ if stream.name.ends_with(".unmatched") => "unmatched",
                     _ if stream.name.ends_with(".freed") => "freed",
                     _ => "closes",

@@ -308,7 +308,7 @@ pub enum OriginDef {
         /// The source.
         input: StreamRef,
         /// Which events are a batch.
-        size: BatchSize,
+        size: BatchSizeDef,
     },
     /// The events of another stream for which the predicate holds.
     Filter {
@@ -329,7 +329,7 @@ pub enum OriginDef {
 /// Which events of a source are a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BatchSize {
+pub enum BatchSizeDef {
     /// So many, at least one.
     Count(u64),
     /// Those of an interval of event time that has any. Intervals begin at `origin` and at each multiple of the length

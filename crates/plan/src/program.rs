@@ -97,7 +97,9 @@ impl Program {
         let order = |s: StreamId| match &self.streams[s].origin {
             Origin::Due(due) if due.is_ticks() => Some((1, None)),
             Origin::Due(due) if due.is_wakes() => Some((2, None)),
-            Origin::Due(_) => Some((0, self.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
+            Origin::Due(_) | Origin::Batch(_) => {
+                Some((0, self.streams[s].deliveries.first().map(|delivery| delivery.transaction)))
+            }
             _ => None,
         };
         let mut dues: Vec<_> = self.streams.keys().filter_map(|s| Some((order(s)?, s))).collect();
@@ -109,11 +111,6 @@ impl Program {
     pub fn lates(&self) -> Vec<StreamId> {
         let is_late = |s: &StreamId| matches!(self.streams[*s].origin, Origin::LateRoot(_));
         self.streams.keys().filter(is_late).collect()
-    }
-
-    /// The streams of batches of a number of events, in the order of their declaration.
-    pub fn batches(&self) -> Vec<StreamId> {
-        self.streams.keys().filter(|&s| matches!(self.streams[s].origin, Origin::Batch(_))).collect()
     }
 
     /// The source whose late events a stream has: the stream that users know as that of the late events.
@@ -320,8 +317,7 @@ pub enum Origin {
     /// their event time, the time of their position: the greatest of the source's earlier times and marks. A map of it
     /// without that field is the stream that the source names.
     LateRoot(StreamId),
-    /// The atomic batches of a source: a root. Each stands directly behind the event that completes it, with all that
-    /// follows from that event between them (S-Store §2.1). See [`Batch`].
+    /// The atomic batches of a source (S-Store §2.1): a root.
     Batch(Batch),
     /// Of a source stream. Feeds sinks only.
     Bad(StreamId),
@@ -329,14 +325,41 @@ pub enum Origin {
     Failed(StreamId),
 }
 
-/// Batches of a number of events. Their fields are `batch`, the number of the batch from 1, `events`, the events in their
-/// order, and, where these hold a time, the time of the last of them, under its name.
+/// The events of a source, some at a time. The fields are `batch`, the number of the batch from 1, `events`, the events in
+/// their order, and then those that the size has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// The source. Its late events are in no batch.
     pub source: StreamId,
-    /// The events of a batch, at least one.
-    pub size: u64,
+    /// Which events are a batch.
+    pub size: BatchSize,
+}
+
+/// Which events of a source are a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BatchSize {
+    /// So many, at least one. The batch stands directly behind the last of them, with all that follows from that event
+    /// between. What is left at the end of time is a batch, too, and due there. Where events hold a time, a batch has that
+    /// of the last one, under its name.
+    Count(u64),
+    /// Those of an interval between two boundaries of a grid, if it has any; due at the end, as what closes there. Its
+    /// fields `start` and `end` are the boundaries.
+    Time {
+        /// The length of an interval.
+        every: i64,
+        /// The grid: this, and each multiple of the length before and after it.
+        origin: i64,
+    },
+}
+
+impl Batch {
+    /// The earliest boundary at which a batch can be due that an event begins.
+    pub fn bound(&self) -> Bound {
+        match self.size {
+            BatchSize::Count(_) => Bound::Never,
+            BatchSize::Time { every, origin } => Bound::Grid { every, origin },
+        }
+    }
 }
 
 impl Origin {
@@ -345,21 +368,18 @@ impl Origin {
         matches!(self, Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_))
     }
 
-    /// Whether its events are those of a source, one by one or in batches, without a transaction between.
-    pub fn is_of_source(&self) -> bool {
+    /// Where something of it is due at boundaries: the earliest for what an event makes.
+    pub fn bound(&self) -> Option<Bound> {
         match self {
-            Origin::Due(due) => due.gathers.is_some(),
-            _ => self.is_given(),
+            Origin::Due(due) => Some(due.bound),
+            Origin::Batch(batch) => Some(batch.bound()),
+            _ => None,
         }
     }
 
-    /// The source whose events are in the batches of this stream, if it has any.
-    pub fn batched(&self) -> Option<StreamId> {
-        match self {
-            Origin::Batch(batch) => Some(batch.source),
-            Origin::Due(due) => due.gathers,
-            _ => None,
-        }
+    /// Whether its events are those of a source, one by one or in batches, without a transaction between.
+    pub fn is_of_source(&self) -> bool {
+        self.is_given() && !matches!(self, Origin::Due(_))
     }
 }
 
@@ -383,10 +403,6 @@ pub struct Due {
     pub bound: Bound,
     /// The type of times: `Time` or `Int`.
     pub time: Type,
-    /// Whether the row is that of a batch: the source whose events since the last one are in it. The number of the batch,
-    /// from 1, and the list of the events come before the other fields.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gathers: Option<StreamId>,
 }
 
 /// A field of a [`Due`] event.

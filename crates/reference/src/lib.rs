@@ -377,6 +377,7 @@ impl<'p> Reference<'p> {
                 next.event[field] = Value::from_word(ty, self.anchor.unwrap_or_else(|| least_time(ty)));
             }
             // Behind a result that completes with an instant, the next one begins.
+            (Origin::Batch(_), None) => self.anchor(next.position.time.checked_add(1)),
             (Origin::Due(due), None) if !due.begins_instant() => self.anchor(next.position.time.checked_add(1)),
             (Origin::Due(_), None) => self.anchor(Some(next.position.time)),
             (_, None) if stream.own_time().is_some() => self.anchor(Some(next.position.time)),

@@ -328,10 +328,9 @@ impl Gatherer {
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
             if is_replay || self.agenda.may_be_due(due, boundary, times) {
-                let (events, number) =
-                    (self.agenda.take(&self.on.machine, due, boundary)?, self.inputs.sources() + due);
+                let events = self.agenda.take(&self.on.machine, &mut self.gate, due, boundary)?;
                 has_events = events.is_some();
-                epoch.input.given_due(number, events.map(|events| self.gate.gather_due(number, events)));
+                epoch.input.given_due(self.inputs.sources() + due, events);
             }
             due += 1;
         }

@@ -109,7 +109,7 @@ pub struct EpochInput {
     /// Arrival times of the events (time of the clock), and the number of events that arrived at each.
     pub arrivals: Vec<(u64, u64)>,
     /// By the number of the stream among those whose events an epoch is given: the sources, then what is due, then late
-    /// events that are inputs, then batches.
+    /// events that are inputs.
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,

@@ -123,8 +123,7 @@ pub struct Wiring {
     pub dues: Vec<StreamId>,
     /// The streams of late events that are inputs, in the order of their sources.
     pub lates: Vec<StreamId>,
-    /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs,
-    /// then batches.
+    /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs.
     pub given: Vec<StreamId>,
     /// Whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach another
     /// transaction that cannot be deferred to a later wave.
@@ -187,7 +186,7 @@ impl Wiring {
             joints,
             joints_of,
             feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
-            given: sources.iter().chain(&dues).chain(&lates).copied().chain(program.batches()).collect(),
+            given: sources.iter().chain(&dues).chain(&lates).copied().collect(),
             sources,
             dues,
             lates,

@@ -4,7 +4,9 @@ use super::values::ints;
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_plan::{AccessDef, BatchSize, CompareOp, OriginDef, Stmt, StreamDef, StreamRef, TableDef, TransactionDef};
+use tidemill_plan::{
+    AccessDef, BatchSizeDef, CompareOp, OriginDef, Stmt, StreamDef, StreamRef, TableDef, TransactionDef,
+};
 
 fn counters() -> TableDef {
     let columns =
@@ -12,7 +14,7 @@ fn counters() -> TableDef {
     table("counters", columns.into())
 }
 
-fn batches(name: &str, source: &str, size: BatchSize) -> StreamDef {
+fn batches(name: &str, source: &str, size: BatchSizeDef) -> StreamDef {
     StreamDef { name: name.into(), origin: OriginDef::Batch { input: named(source), size } }
 }
 
@@ -61,9 +63,9 @@ pub fn counted() -> History {
         vec![increase("one", "n", event("n")), give_back(vec![("n", cell("one", "n"))])],
     );
     let mut plan = plan("counted_batches", vec![counters()], vec![source("votes", schema)], vec![]);
-    plan.streams.push(batches("threes", "votes", BatchSize::Count(3)));
-    plan.streams.push(batches("twos", "votes", BatchSize::Count(2)));
-    plan.streams.push(batches("ones", "votes", BatchSize::Count(1)));
+    plan.streams.push(batches("threes", "votes", BatchSizeDef::Count(3)));
+    plan.streams.push(batches("twos", "votes", BatchSizeDef::Count(2)));
+    plan.streams.push(batches("ones", "votes", BatchSizeDef::Count(1)));
     plan.transactions = vec![
         first,
         second,
@@ -92,10 +94,10 @@ pub fn of_intervals() -> History {
         source
     };
     let mut plan = plan("batches_of_intervals", vec![counters()], vec![timed("votes", 4), timed("others", 0)], vec![]);
-    let interval = |length: i64, origin: i64| BatchSize::Time { length: Value::Int(length), origin };
+    let interval = |length: i64, origin: i64| BatchSizeDef::Time { length: Value::Int(length), origin };
     plan.streams.push(batches("tens", "votes", interval(10, 0)));
     plan.streams.push(batches("threes", "votes", interval(3, -7)));
-    plan.streams.push(batches("fives", "votes", BatchSize::Count(5)));
+    plan.streams.push(batches("fives", "votes", BatchSizeDef::Count(5)));
     plan.streams.push(batches("others_of_ten", "others", interval(10, 0)));
     plan.transactions = vec![
         adds("by_tens", named("tens"), 20),

@@ -1,103 +1,48 @@
-//! Streams of atomic batches: the events of a source, some at a time (S-Store §2.1). The gate makes their lists. When those
-//! of an interval of time are due is in a hidden table of one row.
+//! Streams of atomic batches: the events of a source, some at a time (S-Store §2.1). The gate makes them.
 
-use super::fault::{Checked, Fault, check_identifier};
-use super::position::PositionTime;
-use super::streams::{NewStream, Streams, Unresolved};
-use super::tables::enter_hidden;
-use super::writing::{column, set, stmt};
+use super::fault::{Checked, Fault};
+use super::streams::{NewStream, Streams};
 use crate::build::event;
 use crate::{
-    AccessDef, Batch, BatchSize, Bound, Due, DueField, Expr, Function, Origin, Record, RoleDef, Stmt, StmtNode, Stream,
-    StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
+    Batch, BatchSize, BatchSizeDef, Origin, Record, Stmt, StmtNode, Stream, StreamId, StreamRef, Transaction,
+    TransactionDef, TransactionId,
 };
 use std::borrow::Cow;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
-use typed_index_collections::{TiSlice, TiVec};
+use typed_index_collections::TiSlice;
 
 /// The field with a batch's number.
 const NUMBER: &str = "batch";
 /// The field with a batch's events.
 const EVENTS: &str = "events";
-/// The role of the row that says when a batch is due.
-const OPEN: &str = "open";
 
-/// Enters a stream of batches; returns the transactions, from number `first` on, that note when one is due.
-pub(super) fn batches(
-    name: &str,
-    input: &StreamRef,
-    size: &BatchSize,
-    first: TransactionId,
-    streams: &mut Streams<'_>,
-    tables: &mut TiVec<TableId, Table>,
-) -> Result<Vec<Transaction>, Unresolved> {
-    check_identifier("stream", name)?;
-    let source = streams.input(input)?;
+/// Enters a stream of batches.
+pub(super) fn batches(name: &str, source: StreamId, size: &BatchSizeDef, streams: &mut Streams<'_>) -> Checked<()> {
     let mut fields = fields(source, streams)?;
-    match size {
-        BatchSize::Count(0) => Err(Fault::new("its batches have no events")
-            .hint("write the number of events in a batch, at least 1, or a length of time: batch(\"1s\")")
-            .into()),
-        BatchSize::Count(size) => {
-            let time = streams.list[source].event_time;
-            if let Some(time) = time {
-                let time = streams.list[source].schema.fields[time].clone();
-                check_name(&time.name)?;
-                fields.push(time);
-            }
-            let event_time = time.map(|_| fields.len() - 1);
-            let origin = Origin::Batch(Batch { source, size: *size });
-            enter(name, Schema { fields }, event_time, origin, streams);
-            Ok(Vec::new())
+    let (size, times) = match size {
+        BatchSizeDef::Count(0) => {
+            return Err(Fault::new("its batches have no events")
+                .hint("write the number of events in a batch, at least 1, or a length of time: batch(\"1s\")"));
         }
-        BatchSize::Time { length, origin } => {
-            let (length, ty) = length_of(source, length, streams)?;
-            let table = TableDef {
-                name: OPEN.into(),
-                columns: vec![
-                    column("one", Type::Int, true, None),
-                    column("due", Type::Int, false, Some(Value::Int(0))),
-                ],
-                groups: None,
-            };
-            let table = enter_hidden(&table, name, tables)?;
-            fields.extend(["start", "end"].map(|name| Field::scalar(name, ty.into())));
-            let bound = Bound::Grid { every: length, origin: origin.rem_euclid(length) };
-            let times = vec![DueField::Start { length }, DueField::End];
-            let due = Due { table, due: 1, first: 1, fields: times, bound, time: ty, gathers: Some(source) };
-            let end = fields.len() - 1;
-            let time = streams.list[source].event_time.expect("its events have a time");
-            let time = streams.list[source].schema.fields[time].name.clone();
-            enter(name, Schema { fields }, Some(end), Origin::Due(due), streams);
-            let units = match ty {
-                Type::Time => event(&time).call(Function::TotalMicroseconds, []),
-                _ => event(&time),
-            };
-            let (every, from) = (length, origin.rem_euclid(length));
-            let boundary = (units - from).floor_div(every) * every + (every + from);
-            let opens = note(name, "opens", input, AccessDef::Create, set(OPEN, "due", boundary));
-            let closed = StreamRef::Named(name.to_owned());
-            let delete = stmt(StmtNode::Delete { role: OPEN.into() });
-            let closes = note(name, "closes", &closed, AccessDef::Row, delete);
-            let opens = super::transaction(&opens, first, streams, tables, None)?;
-            let second = TransactionId::from(usize::from(first) + 1);
-            let at = Some(PositionTime { field: end, shift: -1 });
-            Ok(vec![opens, super::transaction(&closes, second, streams, tables, at)?])
+        BatchSizeDef::Count(size) => {
+            let of = &streams.list[source];
+            let time = of.event_time.map(|time| of.schema.fields[time].clone());
+            time.iter().try_for_each(|time| check_name(&time.name))?;
+            (BatchSize::Count(*size), Vec::from_iter(time))
         }
-    }
-}
-
-/// How many transactions note when batches are due.
-pub(super) fn width(size: &BatchSize) -> usize {
-    match size {
-        BatchSize::Count(_) => 0,
-        BatchSize::Time { .. } => 2,
-    }
-}
-
-fn enter(name: &str, schema: Schema, event_time: Option<usize>, origin: Origin, streams: &mut Streams<'_>) {
+        BatchSizeDef::Time { length, origin } => {
+            let (every, ty) = length_of(source, length, streams)?;
+            let times = ["start", "end"].map(|name| Field::scalar(name, ty.into()));
+            (BatchSize::Time { every, origin: origin.rem_euclid(every) }, times.into())
+        }
+    };
+    let has_time = !times.is_empty();
+    fields.extend(times);
+    let event_time = has_time.then(|| fields.len() - 1);
+    let (schema, origin) = (Schema { fields }, Origin::Batch(Batch { source, size }));
     let new = NewStream { name: name.to_owned(), schema, event_time, origin, root: None };
     streams.add(StreamRef::Named(name.to_owned()), new);
+    Ok(())
 }
 
 /// The number of a batch and its events.
@@ -142,20 +87,6 @@ fn length_of(source: StreamId, length: &Value, streams: &Streams<'_>) -> Checked
     }
 }
 
-fn note(of: &str, name: &str, input: &StreamRef, access: AccessDef, body: Stmt) -> TransactionDef {
-    let role =
-        RoleDef { name: OPEN.into(), table: format!("{of}.{OPEN}"), key: vec![Expr::from(0)], over: None, access };
-    TransactionDef {
-        name: format!("{of}.{name}"),
-        inputs: vec![input.clone()],
-        over: None,
-        join: None,
-        nested: false,
-        roles: vec![role],
-        body: vec![body],
-    }
-}
-
 /// A transaction whose outputs have the number of the batch that they come from, if all of its inputs do (S-Store §2.1): the
 /// field `batch` is added to each record of no declared schema that has no such field.
 pub(super) fn inherit<'a>(
@@ -184,7 +115,7 @@ fn has_number(
         Origin::Committed(id) | Origin::Aborted(id) | Origin::Emitted(id, _) => transactions[*id]
             .as_ref()
             .is_some_and(|t| !t.is_hidden() && t.inputs.iter().all(|&input| comes_from(input))),
-        origin => origin.batched().is_some(),
+        origin => matches!(origin, Origin::Batch(_)),
     };
     comes && of.schema.fields.iter().any(|field| field.name == NUMBER && field.scalar_type() == Some(Type::Int.into()))
 }

@@ -101,11 +101,6 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                         let id = TransactionId::from(usize::from(ids[plan.transactions.len()]) + ticks.len());
                         ticks::ticks(name, period, *origin, id, &mut streams, &mut tables).map(|next| ticks.push(next))
                     }
-                    OriginDef::Batch { input, size } => {
-                        let id = TransactionId::from(usize::from(ids[plan.transactions.len()]) + ticks.len());
-                        let noted = batches::batches(name, input, size, id, &mut streams, &mut tables);
-                        noted.map(|noted| ticks.extend(noted))
-                    }
                     _ => streams.named(index, whole::source_id(plan, index)),
                 };
                 note(refused.err(), "stream", name, &mut errors);
@@ -287,15 +282,7 @@ fn window(
     if let Some(early) = early {
         let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
         let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
-        let due = Due {
-            table,
-            due: at,
-            first: keys + 1,
-            fields: early.fields,
-            bound: early.bound,
-            time: units,
-            gathers: None,
-        };
+        let due = Due { table, due: at, first: keys + 1, fields: early.fields, bound: early.bound, time: units };
         let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
         let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
         streams.add(StreamRef::Named(name), new);

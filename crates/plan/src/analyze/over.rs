@@ -91,7 +91,7 @@ pub(super) struct DueDraft {
 impl DueDraft {
     /// With the number of its table; its first columns are `due` and `first`, after the key.
     pub fn of(self, table: crate::TableId, keys: usize, time: Type) -> Due {
-        Due { table, due: keys, first: keys + 1, fields: self.fields, bound: self.bound, time, gathers: None }
+        Due { table, due: keys, first: keys + 1, fields: self.fields, bound: self.bound, time }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Streams: the named ones, those that come with sources, filters, maps and transactions, and how
 //! they are found again.
 
+use super::batches::batches;
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
 use super::limits;
@@ -163,7 +164,11 @@ impl<'a> Streams<'a> {
         check_identifier("stream", &def.name)?;
         match &def.origin {
             OriginDef::Source { .. } => self.source(def, source.expect("sources have numbers"))?,
-            OriginDef::Every { .. } | OriginDef::Batch { .. } => unreachable!("ticks and batches come with a table"),
+            OriginDef::Every { .. } => unreachable!("ticks come with a table"),
+            OriginDef::Batch { input, size } => {
+                let input = self.derived_input(index, input)?;
+                batches(&def.name, input, size, self)?;
+            }
             OriginDef::Filter { input, predicate } => {
                 let input = self.derived_input(index, input)?;
                 self.filter(def, input, predicate)?;

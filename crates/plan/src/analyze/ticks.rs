@@ -39,7 +39,7 @@ pub(super) fn ticks(
     ];
     let table = enter_hidden(&TableDef { name: "next".into(), columns, groups: None }, name, tables)?;
     let bound = Bound::Ticks { every, origin: origin.rem_euclid(every) };
-    let due = Due { table, due: 1, first: 2, fields: vec![DueField::End], bound, time, gathers: None };
+    let due = Due { table, due: 1, first: 2, fields: vec![DueField::End], bound, time };
     let schema = Schema { fields: vec![Field::scalar("at", time.into())] };
     let new = NewStream { name: name.to_owned(), schema, event_time: Some(0), origin: Origin::Due(due), root: None };
     streams.add(StreamRef::Named(name.to_owned()), new);

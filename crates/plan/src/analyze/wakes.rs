@@ -241,7 +241,7 @@ fn enter(
     let mut fields: Vec<_> = (0..keys.len()).map(|column| DueField::Part { column, none: None }).collect();
     fields.push(DueField::End);
     let at = keys.len();
-    let due = Due { table, due: at, first: at, fields, bound: Bound::Wakes { after: 1 }, time, gathers: None };
+    let due = Due { table, due: at, first: at, fields, bound: Bound::Wakes { after: 1 }, time };
     let name = format!("{}.woken", def.name);
     let new = NewStream { name: name.clone(), schema, event_time: Some(at), origin: Origin::Due(due), root: None };
     let stream = streams.add(StreamRef::Woken(def.name.clone()), new);

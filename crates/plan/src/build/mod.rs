@@ -33,7 +33,7 @@ pub use parts::{SourceBuilder, TableBuilder, record};
 pub use transaction::{Block, TransactionBuilder};
 
 use crate::{
-    BatchSize, Expr, Limits, OriginDef, OverDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef,
+    BatchSizeDef, Expr, Limits, OriginDef, OverDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef,
     TransactionDef, WindowsDef,
 };
 use tidemill_model::Value;
@@ -96,7 +96,7 @@ impl PlanBuilder {
     }
 
     /// Adds the atomic batches of a source.
-    pub fn batch(mut self, name: impl Into<String>, input: StreamRef, size: BatchSize) -> Self {
+    pub fn batch(mut self, name: impl Into<String>, input: StreamRef, size: BatchSizeDef) -> Self {
         self.plan.streams.push(StreamDef { name: name.into(), origin: OriginDef::Batch { input, size } });
         self
     }

@@ -2,7 +2,7 @@
 
 use super::expression::Names;
 use super::joins;
-use crate::{Bound, Due, Origin, OutputField, Program, StreamId};
+use crate::{BatchSize, Origin, OutputField, Program, StreamId};
 use std::fmt::Write;
 use tidemill_model::Type;
 
@@ -36,7 +36,7 @@ pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
             _ if stream.name.contains('.') => {}
             Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
             Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),
-            ref batches if batches.batched() == Some(id) => readers.push(format!("batches {}", stream.name)),
+            Origin::Batch(of) if of.source == id => readers.push(format!("batches {}", stream.name)),
             _ => {}
         }
     }
@@ -67,13 +67,16 @@ fn head(program: &Program, id: StreamId) -> String {
             format!("{name} {{{schema}}}, each at the greatest time or mark before it")
         }
         Origin::Batch(of) => {
-            let (source, size) = (&program.streams[of.source].name, of.size);
-            let events = if size == 1 { "event" } else { "events" };
-            format!("batches {name} {{{schema}}}: {size} {events} of {source}, directly behind the last of them")
-        }
-        Origin::Due(Due { gathers: Some(source), bound: Bound::Grid { every, .. }, time, .. }) => {
-            let (source, length) = (&program.streams[*source].name, span(*time, *every));
-            format!("batches {name} {{{schema}}}: the events of {source} in {length}")
+            let source = &program.streams[of.source].name;
+            let which = match of.size {
+                BatchSize::Count(1) => format!("each event of {source}, directly behind it"),
+                BatchSize::Count(size) => format!("{size} events of {source}, directly behind the last of them"),
+                BatchSize::Time { every, .. } => {
+                    let time = schema.fields.last().and_then(|end| end.scalar_type()).map_or(Type::Int, |end| end.ty);
+                    format!("the events of {source} in {}", span(time, every))
+                }
+            };
+            format!("batches {name} {{{schema}}}: {which}")
         }
         Origin::Filter { input, predicate, .. } => {
             let names = Names::event(&program.streams[*input].schema);

@@ -3,7 +3,7 @@
 
 use super::joins;
 use super::windows::is_hidden;
-use crate::{Due, Origin, Program, Stream, StreamId, TransactionId};
+use crate::{Origin, Program, Stream, StreamId, TransactionId};
 use serde::Serialize;
 
 /// The kind of a node.
@@ -104,7 +104,7 @@ impl FlowGraph {
         let (kind, input) = match &stream.origin {
             Origin::Source { .. } => (NodeKind::Source, None),
             Origin::Due(due) if due.is_ticks() => (NodeKind::Ticks, None),
-            batches if batches.batched().is_some() => (NodeKind::Batch, batches.batched()),
+            Origin::Batch(of) => (NodeKind::Batch, Some(of.source)),
             Origin::Filter { input, .. } => (NodeKind::Filter, Some(*input)),
             // Of the source's node.
             Origin::Map { .. } if program.late_of(id).is_some() => return,
@@ -207,7 +207,7 @@ fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
         Origin::Filter { .. } => (NodeKind::Filter, &stream.name),
         Origin::Map { input, .. } if program.late_of(id).is_some() => producer(program, *input),
         Origin::Map { .. } => (NodeKind::Map, &stream.name),
-        Origin::Batch(_) | Origin::Due(Due { gathers: Some(_), .. }) => (NodeKind::Batch, &stream.name),
+        Origin::Batch(_) => (NodeKind::Batch, &stream.name),
         Origin::Due(due) if due.is_wakes() => {
             (NodeKind::Table, stream.name.strip_suffix(".woken").unwrap_or(&stream.name))
         }

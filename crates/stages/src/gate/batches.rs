@@ -1,18 +1,21 @@
-//! Atomic batches: an epoch gets them as streams of their own. One of a number of events stands directly behind the event
-//! that completes it ([`tidemill_plan::Batch`]); one of an interval of time is due at its end
-//! ([`tidemill_plan::Due::gathers`]). What is begun and not complete stays here from epoch to epoch.
+//! Atomic batches: an epoch gets them as streams of their own ([`tidemill_plan::Batch`]). One of a number of events stands
+//! directly behind the event that completes it; one of an interval of time is due at its end. What is begun and not complete
+//! stays here from epoch to epoch.
 
+use crate::due::DueRows;
 use crate::epoch::EpochInput;
 use crate::gate::Gate;
 use crate::gate::queue::rows;
-use arrow_array::{ArrayRef, Int64Array, ListArray, RecordBatch, StructArray, UInt32Array};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_array::{ArrayRef, Int64Array, ListArray, RecordBatch, StructArray, TimestampMicrosecondArray, UInt32Array};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take;
 use std::sync::Arc;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Origin, Program, StreamId};
+use tidemill_plan::{BatchSize, Bound, Origin, Program, StreamId};
 
 /// The batch of a stream that is begun and not complete.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,10 +35,9 @@ pub(super) struct BatchStream {
     number: usize,
     /// The number of its source.
     source: usize,
-    /// The events of a batch; none where an interval of time is one.
-    size: Option<usize>,
+    size: BatchSize,
     schema: SchemaRef,
-    /// The field of the source's events with the time that a batch has of its last event.
+    /// The field of the source's events with their time.
     time: Option<usize>,
     /// The number of batches that are complete.
     complete: u64,
@@ -46,28 +48,24 @@ pub(super) struct BatchStream {
 impl BatchStream {
     /// All of a program, in the order of their declaration.
     pub(super) fn of(program: &Program, sources: &[StreamId]) -> Vec<BatchStream> {
-        let (dues, lates) = (program.dues(), program.lates());
-        let counted = (sources.len() + dues.len() + lates.len()..).zip(program.batches());
-        let timed = (sources.len()..).zip(dues).filter(|&(_, due)| program.streams[due].origin.batched().is_some());
         let stream = |(number, id): (usize, StreamId)| {
             let stream = &program.streams[id];
-            let of = stream.origin.batched().expect("a stream of batches");
-            let size = match stream.origin {
-                Origin::Batch(batch) => Some(usize::try_from(batch.size).unwrap_or(usize::MAX)),
-                _ => None,
-            };
-            BatchStream {
+            let Origin::Batch(batch) = stream.origin else { return None };
+            Some(BatchStream {
                 name: stream.name.clone(),
                 number,
-                source: sources.iter().position(|&source| source == of).expect("batches are of a source"),
-                size,
+                source: sources.iter().position(|&source| source == batch.source).expect("batches are of a source"),
+                size: batch.size,
                 schema: arrow_schema(&stream.schema),
-                time: program.streams[of].event_time.filter(|_| size.is_some()),
+                time: program.streams[batch.source].event_time,
                 complete: 0,
                 open: Vec::new(),
-            }
+            })
         };
-        counted.chain(timed).map(stream).collect()
+        // In the order of their declaration: those of one event come in it.
+        let mut all: Vec<BatchStream> = (sources.len()..).zip(program.dues()).filter_map(stream).collect();
+        all.sort_by_key(|of| program.streams.iter().position(|stream| stream.name == of.name));
+        all
     }
 
     fn held(&self) -> usize {
@@ -79,21 +77,20 @@ impl BatchStream {
     fn add(&mut self, events: &RecordBatch) -> Option<(RecordBatch, Vec<usize>)> {
         let before = self.held();
         let all = before + events.num_rows();
-        let first = self.size.map_or(usize::MAX, |size| size.max(before + 1));
-        let Some(size) = self.size.filter(|_| first <= all) else {
+        let size = match self.size {
+            BatchSize::Count(size) => usize::try_from(size).unwrap_or(usize::MAX),
+            BatchSize::Time { .. } => usize::MAX,
+        };
+        let first = size.max(before + 1);
+        if all < first {
             self.open.push(copied(events, 0));
             return None;
-        };
+        }
         self.open.push(events.clone());
         let events = concat_batches(&events.schema(), &self.open).expect("events of one source have one schema");
         let ends: Vec<usize> = (first..=all).step_by(size).collect();
-        let [numbers, lists] = self.columns(&events, &ends);
-        let last = UInt32Array::from_iter_values(ends.iter().map(|&end| end as u32 - 1));
-        let time = self.time.map(|time| take(events.column(time), &last, None).expect("rows of the events"));
-        let columns = [numbers, lists].into_iter().chain(time).collect();
-        let complete = RecordBatch::try_new(self.schema.clone(), columns).expect("the columns are of the schema");
-        self.complete += ends.len() as u64;
         self.open.clear();
+        let complete = self.counted(&events, &ends);
         let rest = ends.last().copied().expect("the first is complete");
         if rest < all {
             self.open.push(copied(&events, rest));
@@ -101,16 +98,49 @@ impl BatchStream {
         Some((complete, ends.into_iter().map(|end| end - before).collect()))
     }
 
-    /// The batch of an interval, given its other columns.
-    fn close(&mut self, others: &RecordBatch) -> RecordBatch {
-        assert_eq!(others.num_rows(), 1, "one interval closes");
-        let schema = self.open.first().expect("an interval that closes has events").schema();
-        let events = concat_batches(&schema, &self.open).expect("events of one source have one schema");
-        self.open.clear();
-        let columns = self.columns(&events, &[events.num_rows()]);
-        self.complete += 1;
-        let columns = columns.into_iter().chain(others.columns().iter().cloned()).collect();
+    /// The batches of these events, given their ends.
+    fn counted(&mut self, events: &RecordBatch, ends: &[usize]) -> RecordBatch {
+        let last = UInt32Array::from_iter_values(ends.iter().map(|&end| end as u32 - 1));
+        let time = self.time.map(|time| take(events.column(time), &last, None).expect("rows of the events"));
+        self.complete(events, ends, time.into_iter().collect())
+    }
+
+    fn complete(&mut self, events: &RecordBatch, ends: &[usize], times: Vec<ArrayRef>) -> RecordBatch {
+        let columns = self.columns(events, ends).into_iter().chain(times).collect();
+        self.complete += ends.len() as u64;
         RecordBatch::try_new(self.schema.clone(), columns).expect("the columns are of the schema")
+    }
+
+    /// The boundary at which what is open is due.
+    fn due(&self) -> Option<i64> {
+        let first = self.open.first()?;
+        match self.size {
+            BatchSize::Count(_) => Some(i64::MAX),
+            BatchSize::Time { every, origin } => {
+                let time = times(first.column(self.time.expect("its events have times")))[0];
+                Bound::Grid { every, origin }.after(time)
+            }
+        }
+    }
+
+    /// What is open, as the batch that is due at a boundary.
+    fn close(&mut self, boundary: i64) -> RecordBatch {
+        let open = std::mem::take(&mut self.open);
+        let events = concat_batches(&open[0].schema(), &open).expect("events of one source have one schema");
+        let end = [events.num_rows()];
+        match self.size {
+            BatchSize::Count(_) => self.counted(&events, &end),
+            BatchSize::Time { every, .. } => {
+                let ty = self.schema.field(2).data_type().clone();
+                let time = |time: i64| -> ArrayRef {
+                    match ty {
+                        DataType::Int64 => Arc::new(Int64Array::from(vec![time])),
+                        _ => Arc::new(TimestampMicrosecondArray::from(vec![time]).with_data_type(ty.clone())),
+                    }
+                };
+                self.complete(&events, &end, vec![time(boundary.saturating_sub(every)), time(boundary)])
+            }
+        }
     }
 
     /// The numbers and the lists of the batches of these events, given their ends.
@@ -127,6 +157,14 @@ impl BatchStream {
             Some(length)
         }));
         [numbers, Arc::new(ListArray::new(element.clone(), offsets, Arc::new(structs), None))]
+    }
+}
+
+/// The times of a column of event times.
+fn times(column: &ArrayRef) -> &[i64] {
+    match column.as_primitive_opt::<Int64Type>() {
+        Some(ints) => ints.values(),
+        None => column.as_primitive::<TimestampMicrosecondType>().values(),
     }
 }
 
@@ -176,12 +214,14 @@ impl Gate {
         input.merge = merge;
     }
 
-    /// What is due of a stream, given its number among those whose events an epoch is given: of a stream of batches, the
-    /// batch of the interval that ends.
-    pub fn gather_due(&mut self, number: usize, due: RecordBatch) -> RecordBatch {
-        match self.batches.iter_mut().find(|stream| stream.number == number) {
-            Some(stream) => stream.close(&due),
-            None => due,
+    /// The batch of a stream that is due at a boundary, given the stream's number among those whose events an epoch is given;
+    /// without a boundary, only when one is due is found.
+    pub fn due_batch(&mut self, number: usize, boundary: Option<i64>) -> DueRows {
+        let stream = self.batches.iter_mut().find(|stream| stream.number == number).expect("a stream of batches");
+        let due = stream.due();
+        match boundary.filter(|_| due.is_some() && due == boundary) {
+            Some(boundary) => DueRows { events: Some(stream.close(boundary)), next: None },
+            None => DueRows { events: None, next: due },
         }
     }
 

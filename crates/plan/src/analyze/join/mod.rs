@@ -185,7 +185,7 @@ impl Lowering<'_> {
         fields.push(DueField::End);
         let mut schema = Schema { fields: keys.into_iter().map(|(name, ty)| Field::scalar(name, ty.into())).collect() };
         schema.fields.push(Field::scalar("end", self.time.into()));
-        let due = Due { table, due: count, first, fields, bound, time: self.time, gathers: None };
+        let due = Due { table, due: count, first, fields, bound, time: self.time };
         let name = self.named(part);
         let origin = Origin::Due(due);
         let new = NewStream { name: name.clone(), schema, event_time: Some(count), origin, root: None };
