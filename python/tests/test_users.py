@@ -252,6 +252,33 @@ def test_rights_change_while_a_client_is_connected(bank, users):
             assert connection.closed
 
 
+def test_a_reader_of_a_stream_loses_its_right(bank, users):
+    _, server = bank
+    file, tokens = Path(users[0]), users[1]
+    text = json.loads(file.read_text())
+    (known,) = [user for user in text["users"] if user["name"] == "shop"]
+    right = known.pop("subscribe")
+
+    def reading():
+        headers = {"Authorization": f"Bearer {tokens['shop']}"}
+        return urlopen(Request(f"{server.url}/streams/deposit.committed", headers=headers), timeout=20)
+
+    with reading() as first:
+        with tm.connect(server.url, token=tokens["ada"]) as client:
+            client.deposit(account="ada", amount=1)
+        assert first.readline().startswith(b"id: ")
+        file.write_text(json.dumps(text))
+        rest = first.read()
+        assert b"event: refused" in rest
+        assert b"has no right to subscribe" in rest
+    known["subscribe"] = right
+    file.write_text(json.dumps(text))
+    with reading() as second:
+        text["users"].remove(known)
+        file.write_text(json.dumps(text))
+        assert b'event: refused\ndata: {"error":"user \'shop\' was removed"}' in second.read()
+
+
 def test_addresses_and_files(module, users, tmp_path):
     app = module(BANK, prelude="").app
     with app.start(workers=1) as mill:

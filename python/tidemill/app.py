@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
+from .batches import add_batches, batch_size
 from .clocks import check_times, period_of, tick_schema
 from .compile import Compiled, Joined, Over, compile_conversions, compile_join, compile_transaction, compile_window
 from .connectors import Connector, MachineClock
@@ -28,7 +29,7 @@ from .results import Collected
 from .schema import Event, Row
 from .serving import Place, serve
 from .session import Session
-from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
+from .stream import Batches, Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 
@@ -69,6 +70,7 @@ class App:
         self._sources: dict[str, Source[Any]] = {}
         self._derived: dict[str, Derived[Any]] = {}
         self._ticks: dict[str, Ticks] = {}
+        self._batches: dict[str, Batches] = {}
         self._transactions: dict[str, Transaction] = {}
         self._windows: dict[str, StreamWindow] = {}
         self._joins: dict[str, StreamJoin] = {}
@@ -111,6 +113,7 @@ class App:
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
         streams += self._ticks.values()
+        streams += self._batches.values()
         for derived in self._derived.values():
             streams += [derived, derived.failed]
         for transaction in self._transactions.values():
@@ -405,8 +408,21 @@ class App:
             return False
         self._sources.pop(name, None)
         self._ticks.pop(name, None)
+        self._batches.pop(name, None)
         self._derived.pop(name, None)
         return True
+
+    def _batch(
+        self,
+        stream: Stream[Any],
+        size: Length | None,
+        over: Length | None,
+        origin: Length,
+        name: str | None,
+        replace: bool,
+    ) -> Batches:
+        """The batches of a source."""
+        return add_batches(stream, batch_size(size, over, origin), name, replace)
 
     def _top(
         self, stream: Stream[E], count: int, by: str, per: object, ties: bool, name: str | None, replace: bool

@@ -173,11 +173,18 @@ class Source(Remembers):
 Filter = TypedDict("Filter", {"input": StreamRef, "predicate": Expr})
 Map = TypedDict("Map", {"input": StreamRef, "record": Record})
 Every = TypedDict("Every", {"period": Value, "origin": int})
+BatchTime = TypedDict("BatchTime", {"length": Value, "origin": int})
+BatchCountDef = TypedDict("BatchCountDef", {"count": int})
+BatchTimeDef = TypedDict("BatchTimeDef", {"time": BatchTime})
+BatchSize = BatchCountDef | BatchTimeDef
+Batch = TypedDict("Batch", {"input": StreamRef, "size": BatchSize})
 SourceOrigin = TypedDict("SourceOrigin", {"source": Source})
 FilterOrigin = TypedDict("FilterOrigin", {"filter": Filter})
 MapOrigin = TypedDict("MapOrigin", {"map": Map})
 EveryOrigin = TypedDict("EveryOrigin", {"every": Every})
-StreamDef = TypedDict("StreamDef", {"name": str, "origin": SourceOrigin | EveryOrigin | FilterOrigin | MapOrigin})
+BatchOrigin = TypedDict("BatchOrigin", {"batch": Batch})
+Origin = SourceOrigin | EveryOrigin | BatchOrigin | FilterOrigin | MapOrigin
+StreamDef = TypedDict("StreamDef", {"name": str, "origin": Origin})
 
 # Windows over streams.
 

@@ -93,6 +93,7 @@ def duration_value(length: object, function: str, what: str) -> ir.DurationValue
     hint = f"write tm.{function}('10s'), or an int where the event time is one"
     hints = {
         "every": "write app.every('1m')",
+        "batch": "write batch('1s'), or batch(over=60) where the event time is an int",
         "clock": "write app.clock('1s')",
         "within": "write within='1h', or an int where the event time is one",
     }

@@ -16,7 +16,7 @@ from .schema import Event, RecordSchema, Row
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["Clock", "Derived", "Source", "Stream", "StreamJoin", "StreamWindow", "Ticks", "Transaction"]
+__all__ = ["Batches", "Clock", "Derived", "Source", "Stream", "StreamJoin", "StreamWindow", "Ticks", "Transaction"]
 
 E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound=Event)
@@ -115,6 +115,36 @@ class Stream(Generic[E]):
         like others. Raises ``PlanError``.
         """
         return self._app._first(self, by, within, name, replace)
+
+    @declaration
+    def batch(
+        self,
+        size: Length | None = None,
+        *,
+        over: Length | None = None,
+        origin: Length = 0,
+        name: str | None = None,
+        replace: bool = False,
+    ) -> Batches:
+        """A source's events in atomic batches, each an event: ``votes.batch(10)``, ``votes.batch("1s")``.
+
+        A batch has the fields ``batch``, its number from 1, and ``events``, a list of the source's events in their
+        order: a transaction on it handles all of them or none. A number is that of the events in a batch; the batch
+        stands directly behind its last event, and has the time of that under the name that it has there. A length of
+        event time, as ``over`` a plain number where that is an int, makes a batch of the events of each interval that
+        has any; it has ``start`` and ``end``, and stands at its end as a tumbling window closes. ``origin`` shifts the
+        intervals. Late events are in no batch. Without a ``name`` batches of one kind are one stream.
+        Raises ``PlanError``, also where the stream is no source.
+        """
+        return self._app._batch(self, size, over, origin, name, replace)
+
+
+class Batches(Stream[Any]):
+    """A stream of batches, made by ``source.batch``."""
+
+    def __init__(self, app: App, name: str) -> None:
+        super().__init__(app, name, {"named": name})
+        self.name = name
 
 
 class Derived(Stream[E]):

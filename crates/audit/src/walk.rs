@@ -10,7 +10,7 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
 use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{
-    BadRecord, DueCut, History, IoFailure, JoinedSplit, LoggedInput, PastEpoch, Source, StartingPoint,
+    BadRecord, DueCut, History, IoFailure, JoinedSplit, LoggedInput, OpenBatch, PastEpoch, Source, StartingPoint,
 };
 
 /// The program that a state has recorded.
@@ -86,6 +86,10 @@ impl<'p> Walk<'p> {
                 false => reference.stand_aside(s, late, Vec::new()),
             }
             reference.stand_aside(s, Vec::new(), bad.collect());
+            for OpenBatch { stream: name, complete, events } in &source.batches {
+                let events = events.iter().flat_map(|events| rows(events, &stream.schema)).collect();
+                reference.stand_batch(name, *complete, events);
+            }
         }
         let passing = vec![0; sources.len()];
         let splits = sources.into_iter().map(|of| (of.source, of.name)).collect();

@@ -242,11 +242,8 @@ impl Code {
         for stream in program.streams.keys() {
             let mut entry = compile_pipeline(&mut unit, program, stream)?;
             if let Some(pending) = &mut entry {
-                let is_source = matches!(
-                    program.streams[stream].origin,
-                    Origin::Source { .. } | Origin::LateRoot(_) | Origin::Due(_)
-                );
-                for deliveries in joints(&pending.plan, is_source && !cascades) {
+                let is_given = program.streams[stream].origin.is_given();
+                for deliveries in joints(&pending.plan, is_given && !cascades) {
                     let delivered = &pending.plan.deliveries[deliveries.clone()];
                     let parts = delivered.iter().map(|(d, ..)| (d.transaction, &transactions[d.transaction][d.input]));
                     let of = format!("{}, from {}", program.streams[stream].name, deliveries.start);
@@ -413,15 +410,8 @@ fn compile_pipeline(
 ) -> Result<Option<PendingPipeline>, CompileError> {
     let here = &program.streams[stream];
     let is_root = here.root == stream
-        && matches!(
-            here.origin,
-            Origin::Source { .. }
-                | Origin::LateRoot(_)
-                | Origin::Due(_)
-                | Origin::Committed(_)
-                | Origin::Aborted(_)
-                | Origin::Emitted(..)
-        );
+        && (here.origin.is_given()
+            || matches!(here.origin, Origin::Committed(_) | Origin::Aborted(_) | Origin::Emitted(..)));
     if !is_root {
         return Ok(None);
     }

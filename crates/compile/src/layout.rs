@@ -78,9 +78,7 @@ impl StreamLayout {
                 });
                 parent.derive(sources.collect())
             }
-            Origin::Source { .. } | Origin::LateRoot(_) | Origin::Due(_) => {
-                StreamLayout::root(&program.streams[stream].schema, Format::Arrow)
-            }
+            given if given.is_given() => StreamLayout::root(&program.streams[stream].schema, Format::Arrow),
             _ => StreamLayout::root(&program.streams[stream].schema, Format::Native),
         }
     }

@@ -231,12 +231,27 @@ pub struct SourceState {
     /// Where late events are inputs: by late event, how many of the events held back are before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_after: Option<Block>,
+    /// The batches that are begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<BatchState>,
+}
+
+/// A batch of a source's events that is begun and not complete.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchState {
+    /// The stream of batches.
+    pub stream: String,
+    /// The batches of the stream that are complete.
+    pub complete: u64,
+    /// Its events so far.
+    pub events: Vec<Block>,
 }
 
 impl SourceState {
     /// What it has in files.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.held.iter().chain(&self.late).chain(&self.aside).chain(&self.late_after)
+        let begun = self.batches.iter().flat_map(|batch| &batch.events);
+        self.held.iter().chain(&self.late).chain(&self.aside).chain(&self.late_after).chain(begun)
     }
 }
 

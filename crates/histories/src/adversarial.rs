@@ -1,6 +1,7 @@
 //! Hand-written histories, each of which looks for one kind of trouble.
 
 mod arithmetic;
+mod batches;
 mod deep;
 mod flows;
 mod groups;
@@ -44,6 +45,8 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("nests within what follows from one event", nests::crossed()),
         ("all rows of tables that change", scans::of_changes()),
         ("all rows within nests", scans::nested()),
+        ("batches of a number of events", batches::counted()),
+        ("batches of intervals of time", batches::of_intervals()),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

@@ -11,8 +11,8 @@ use crate::wakes::random_wakes;
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef, TableDef,
-    TransactionId, analyze,
+    BatchSizeDef, ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef,
+    TableDef, TransactionId, analyze,
 };
 
 /// How large a plan is.
@@ -57,6 +57,14 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         let period = if time == Type::Int { Value::Int(period) } else { Value::Duration(period) };
         let origin = OriginDef::Every { period, origin: *random.pick(&[0, 0, -7, 2]) };
         plan.streams.push(StreamDef { name: "ticks".into(), origin });
+    }
+    // Of numbers of its own, too.
+    let mut batches = Random::new(seed ^ 0x0b_a7_c4);
+    if batches.chance(18) {
+        for number in 0..batches.between(1, 2) {
+            let source = random_batches(&mut batches, &plan, number, time);
+            plan.streams.extend(source);
+        }
     }
     let levels = match size {
         PlanSize::Small => 1,
@@ -189,6 +197,23 @@ fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<T
         name: format!("source{number}"),
         origin: OriginDef::Source { schema, event_time, lateness, anchored: false, remembers: None },
     }
+}
+
+/// Batches of a source whose events have no lists.
+fn random_batches(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> Option<StreamDef> {
+    let has_lists = |schema: &Schema| schema.fields.iter().any(|field| field.scalar_type().is_none());
+    let fits = |of: &&StreamDef| matches!(&of.origin, OriginDef::Source { schema, .. } if !has_lists(schema));
+    let source = random.pick_any(&plan.streams.iter().filter(fits).collect::<Vec<_>>())?.name.clone();
+    let size = match time.filter(|_| random.chance(40)) {
+        Some(ty) => {
+            let length = *random.pick(&[1, 2, 10, 100]);
+            let length = if ty == Type::Int { Value::Int(length) } else { Value::Duration(length) };
+            BatchSizeDef::Time { length, origin: *random.pick(&[0, 0, -7, 3]) }
+        }
+        None => BatchSizeDef::Count(*random.pick(&[1, 2, 2, 3, 7, 40])),
+    };
+    let origin = OriginDef::Batch { input: StreamRef::Named(source), size };
+    Some(StreamDef { name: format!("batches{number}"), origin })
 }
 
 /// One step of a cascade.
@@ -336,7 +361,7 @@ fn inputs(plan: &Plan, takes_late: bool) -> Vec<Input> {
             continue;
         }
         let is_late = is_late || matches!(program.streams[stream.root].origin, Origin::LateRoot(_));
-        let lists_open = is_late || matches!(program.streams[stream.root].origin, Origin::Source { .. });
+        let lists_open = program.streams[stream.root].origin.is_of_source();
         // A late event has another time than its position.
         let (schema, event_time) = (stream.schema.clone(), stream.event_time.filter(|_| !is_late));
         inputs.push(Input { stream: reference, schema, lists_open, event_time, level });
@@ -371,7 +396,7 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
         Origin::Due(ref due) if due.is_wakes() => {
             StreamRef::Woken(stream.name.strip_suffix(".woken").expect("a stream of rows that wake").to_owned())
         }
-        Origin::Source { .. } | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
+        Origin::Source { .. } | Origin::Batch(_) | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
             StreamRef::Named(stream.name.clone())
         }
         Origin::Committed(t) => StreamRef::Committed(transaction(t)),

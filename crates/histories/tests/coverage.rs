@@ -6,7 +6,7 @@ use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, random_apart_plan, random_history};
-use tidemill_plan::{Bound, Operations, Origin, Program, StreamId, analyze};
+use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, StreamId, analyze};
 
 const SEEDS: u64 = 500;
 
@@ -104,7 +104,7 @@ const KINDS: &[&str] = &[
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Synopsis", "SynopsisRead value", "SynopsisRead times",
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default",
-    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Failed",
+    "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
     "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
@@ -164,6 +164,9 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             let origin = format!("{:?}", stream.origin);
             let end = origin.find(|c: char| !c.is_alphabetic()).unwrap_or(origin.len());
             note(format!("out {}", &origin[..end]));
+            if matches!(&stream.origin, Origin::Batch(batch) if matches!(batch.size, BatchSize::Time { .. })) {
+                note("out batches by time".into());
+            }
             if let Origin::Due(due) = &stream.origin {
                 let kind = match due.bound {
                     Bound::Wakes { .. } => "wakes",

@@ -62,7 +62,7 @@ pub(crate) fn check(plan: &Plan) -> Vec<PlanError> {
     };
     for stream in &plan.streams {
         let found = match &stream.origin {
-            OriginDef::Source { .. } | OriginDef::Every { .. } => None,
+            OriginDef::Source { .. } | OriginDef::Every { .. } | OriginDef::Batch { .. } => None,
             OriginDef::Filter { predicate, .. } => deep_expression([predicate]),
             OriginDef::Map { record, .. } => deep_expression(record.fields.iter().map(|(_, value)| value)),
         };

@@ -36,10 +36,10 @@ pub use limits::Limits;
 pub use operations::{Operation, Operations, VerdictOperation};
 pub use plan::*;
 pub use program::{
-    Bound, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput, FloatOp, KeyGroups,
-    Local, LocalId, LoopId, Measure, Missing, Nested, Nesting, Node, Origin, OutputField, Program, ReasonId, Role,
-    RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest, Transaction,
-    TransactionId, WordOp, bad_schema,
+    Batch, BatchSize, Bound, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput,
+    FloatOp, KeyGroups, Local, LocalId, LoopId, Measure, Missing, Nested, Nesting, Node, Origin, OutputField, Program,
+    ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest,
+    Transaction, TransactionId, WordOp, bad_schema,
 };
 pub use waves::Waves;
 pub use window::{BANDS, COUNTER_ROWS, COUNTERS, HOME_BAND, Keep, REGISTERS, Slices, Window, record_nulls};

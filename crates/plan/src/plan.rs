@@ -303,6 +303,13 @@ pub enum OriginDef {
         #[serde(default)]
         origin: i64,
     },
+    /// The atomic batches of a source: an event for some of its events together.
+    Batch {
+        /// The source.
+        input: StreamRef,
+        /// Which events are a batch.
+        size: BatchSizeDef,
+    },
     /// The events of another stream for which the predicate holds.
     Filter {
         /// The other stream.
@@ -316,6 +323,22 @@ pub enum OriginDef {
         input: StreamRef,
         /// The new event.
         record: Record,
+    },
+}
+
+/// Which events of a source are a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchSizeDef {
+    /// So many, at least one.
+    Count(u64),
+    /// Those of an interval of event time that has any. Intervals begin at `origin` and at each multiple of the length
+    /// before and after it.
+    Time {
+        /// A `duration`, or an `int` where the event time is one.
+        length: Value,
+        #[serde(default)]
+        origin: i64,
     },
 }
 

@@ -97,7 +97,9 @@ impl Program {
         let order = |s: StreamId| match &self.streams[s].origin {
             Origin::Due(due) if due.is_ticks() => Some((1, None)),
             Origin::Due(due) if due.is_wakes() => Some((2, None)),
-            Origin::Due(_) => Some((0, self.streams[s].deliveries.first().map(|delivery| delivery.transaction))),
+            Origin::Due(_) | Origin::Batch(_) => {
+                Some((0, self.streams[s].deliveries.first().map(|delivery| delivery.transaction)))
+            }
             _ => None,
         };
         let mut dues: Vec<_> = self.streams.keys().filter_map(|s| Some((order(s)?, s))).collect();
@@ -315,10 +317,70 @@ pub enum Origin {
     /// their event time, the time of their position: the greatest of the source's earlier times and marks. A map of it
     /// without that field is the stream that the source names.
     LateRoot(StreamId),
+    /// The atomic batches of a source (S-Store §2.1): a root.
+    Batch(Batch),
     /// Of a source stream. Feeds sinks only.
     Bad(StreamId),
     /// Of a derived stream: the input's fields and `reason`. Feeds sinks only.
     Failed(StreamId),
+}
+
+/// The events of a source, some at a time. The fields are `batch`, the number of the batch from 1, `events`, the events in
+/// their order, and then those that the size has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The source. Its late events are in no batch.
+    pub source: StreamId,
+    /// Which events are a batch.
+    pub size: BatchSize,
+}
+
+/// Which events of a source are a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BatchSize {
+    /// So many, at least one. The batch stands directly behind the last of them, with all that follows from that event
+    /// between. What is left at the end of time is a batch, too, and due there. Where events hold a time, a batch has that
+    /// of the last one, under its name.
+    Count(u64),
+    /// Those of an interval between two boundaries of a grid, if it has any; due at the end, as what closes there. Its
+    /// fields `start` and `end` are the boundaries.
+    Time {
+        /// The length of an interval.
+        every: i64,
+        /// The grid: this, and each multiple of the length before and after it.
+        origin: i64,
+    },
+}
+
+impl Batch {
+    /// The earliest boundary at which a batch can be due that an event begins.
+    pub fn bound(&self) -> Bound {
+        match self.size {
+            BatchSize::Count(_) => Bound::Never,
+            BatchSize::Time { every, origin } => Bound::Grid { every, origin },
+        }
+    }
+}
+
+impl Origin {
+    /// Whether it is a root whose events an epoch is given, not one that a transaction feeds.
+    pub fn is_given(&self) -> bool {
+        matches!(self, Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_))
+    }
+
+    /// Where something of it is due at boundaries: the earliest for what an event makes.
+    pub fn bound(&self) -> Option<Bound> {
+        match self {
+            Origin::Due(due) => Some(due.bound),
+            Origin::Batch(batch) => Some(batch.bound()),
+            _ => None,
+        }
+    }
+
+    /// Whether its events are those of a source, one by one or in batches, without a transaction between.
+    pub fn is_of_source(&self) -> bool {
+        self.is_given() && !matches!(self, Origin::Due(_))
+    }
 }
 
 /// Rows of a table that are due at times.

@@ -5,7 +5,7 @@
 //! told from running it at its place: it finds the same rows, and what it gives stands in the same order. So the
 //! transactions on sources are a first *wave*, those on what they give the next, and so on.
 
-use crate::program::{Origin, Program, Role, StreamId, Transaction, TransactionId};
+use crate::program::{Batch, BatchSize, Origin, Program, Role, StreamId, Transaction, TransactionId};
 use typed_index_collections::TiVec;
 
 /// The waves of a program.
@@ -72,7 +72,7 @@ fn causes(program: &Program, transaction: &Transaction) -> Vec<Option<StreamId>>
             Origin::Committed(before) | Origin::Aborted(before) | Origin::Emitted(before, _) => {
                 causes.extend(self::causes(program, &program.transactions[before]));
             }
-            Origin::Due(_) => causes.push(Some(root)),
+            Origin::Due(_) | Origin::Batch(Batch { size: BatchSize::Time { .. }, .. }) => causes.push(Some(root)),
             _ => causes.push(None),
         }
     }

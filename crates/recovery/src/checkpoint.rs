@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, NodeRange, Planted, SourceState, SplitState,
+    BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, NodeRange, Planted, SourceState, SplitState,
     StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
 use tidemill_plan::Program;
 use tidemill_stages::access::snapshot::{SnapshotDue, begin_snapshots};
-use tidemill_stages::gate::{Aside, Standing};
+use tidemill_stages::gate::{Aside, OpenBatch, Standing};
 use tidemill_stages::machine::Machine;
 use tidemill_state::{Generation, RowShape, Table, virtual_node_of};
 
@@ -269,6 +269,11 @@ pub fn write_sources(
         };
         let held = batches(&mut standing.held.iter())?;
         let late = batches(&mut standing.aside.late.iter().map(|(batch, _)| batch))?;
+        let open = standing.batches.iter().map(|of| {
+            let events = batches(&mut of.events.iter())?;
+            Ok(BatchState { stream: of.stream.clone(), complete: of.complete, events })
+        });
+        let open: Vec<BatchState> = open.collect::<Result<_, StateError>>()?;
         let aside = (!standing.aside.is_empty()).then(|| write(&mut |bytes| write_aside(&standing.aside, bytes), 0));
         let after = &standing.aside.after;
         let late_after = (!after.is_empty()).then(|| write(&mut |bytes| write_after(after, bytes), 0));
@@ -292,6 +297,7 @@ pub fn write_sources(
             late,
             aside: aside.transpose()?,
             late_after: late_after.transpose()?,
+            batches: open,
         });
     }
     file.map_or(Ok(()), BlockWriter::finish)?;
@@ -421,6 +427,12 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
                 StateError::Refused(format!("a checkpoint's {what} do not read: {reason}"))
             })?;
         }
+        let begun = |of: &BatchState| -> Result<OpenBatch, StateError> {
+            let parts: Vec<RecordBatch> =
+                of.events.iter().map(|block| batch(&blocks, block, &schema, &what)).collect::<Result<_, _>>()?;
+            Ok(OpenBatch { stream: of.stream.clone(), complete: of.complete, events: parts.into_iter().next() })
+        };
+        let batches = state.batches.iter().map(begun).collect::<Result<_, _>>()?;
         let standing = Standing {
             begin: state.begin,
             greatest: state.greatest,
@@ -432,6 +444,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             is_sent: state.sent,
             held,
             aside,
+            batches,
         };
         Ok(SourceAt {
             standing,

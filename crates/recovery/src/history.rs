@@ -16,7 +16,7 @@ use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Program, Stream, TableId};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
-use tidemill_stages::gate::{Aside, Standing};
+use tidemill_stages::gate::{Aside, OpenBatch, Standing};
 use tidemill_stages::io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
 use typed_index_collections::TiVec;
@@ -58,6 +58,8 @@ pub struct StartingSource {
     pub held: Vec<RecordBatch>,
     /// The late and bad records that wait for their order.
     pub aside: Aside,
+    /// The batches of its events that are begun.
+    pub batches: Vec<OpenBatch>,
 }
 
 /// A past epoch.
@@ -143,8 +145,9 @@ impl History {
                 (None, source) => source.take_if(|source| source.splits().is_none()),
             };
             sources.push(source.map(reread).transpose().map_err(failed)?);
-            let Standing { begin, greatest, punctuated, ended, is_open, is_sent, held, aside, last_time, .. } =
-                standing;
+            let Standing {
+                begin, greatest, punctuated, ended, is_open, is_sent, held, aside, batches, last_time, ..
+            } = standing;
             starts.push(StartingSource {
                 source: of,
                 name: split.map(|split| split.name),
@@ -158,6 +161,7 @@ impl History {
                 anchor: last_time.filter(|_| stream.is_anchored()),
                 held,
                 aside,
+                batches,
             });
         }
         let history = History {

@@ -65,8 +65,9 @@ pub fn migrate(
         let mut at = keep_mark(at, old, stream);
         at.split.iter_mut().for_each(|split| split.source = number);
         let defaults = vec![None; stream.schema.fields.len()];
-        let Standing { held, aside, .. } = &mut at.standing;
-        for held in held.iter_mut().chain(aside.late.iter_mut().map(|(late, _)| late)) {
+        let Standing { held, aside, batches, .. } = &mut at.standing;
+        let late = aside.late.iter_mut().map(|(late, _)| late);
+        for held in held.iter_mut().chain(late).chain(batches.iter_mut().flat_map(|batch| &mut batch.events)) {
             let from = stream.schema.fields.iter().map(|field| held.schema().index_of(&field.name).ok());
             *held = convert(held, &stream.schema, &from.collect::<Vec<_>>(), &defaults)
                 .map_err(|why| refused("source", &stream.name, &why))?;

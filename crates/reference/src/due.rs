@@ -8,7 +8,7 @@ use tidemill_plan::{Bound, Due, DueField, Origin, StreamId};
 impl Reference<'_> {
     /// The events of a stream of what is due at a boundary, in order.
     pub fn due(&self, stream: StreamId, boundary: i64) -> Vec<NextEvent> {
-        let due = self.due_of(stream);
+        let Some(due) = self.due_of(stream) else { return self.due_batch(stream, boundary) };
         let mut rows = self.table(due.table);
         if due.is_ticks() {
             let is_due = rows.first().and_then(|row| row[due.due].word()).is_none_or(|next| next <= boundary);
@@ -64,13 +64,13 @@ impl Reference<'_> {
     /// none any more.
     fn run_until(&mut self, through: i64, last: Option<i64>) {
         let mut timed = self.program.dues();
-        timed.retain(|&stream| self.due_of(stream).bound != Bound::Never);
+        timed.retain(|&stream| self.program.streams[stream].origin.bound() != Some(Bound::Never));
         self.run_streams_until(&timed, through, last);
     }
 
     fn run_streams_until(&mut self, streams: &[StreamId], through: i64, last: Option<i64>) {
         let next = |of: &Self, stream: StreamId| {
-            let due = of.due_of(stream);
+            let Some(due) = of.due_of(stream) else { return of.batch_is_due(stream) };
             let row = of.table(due.table).iter().filter_map(|row| row[due.due].word()).min();
             if due.is_wakes() {
                 return last.and(row);
@@ -86,14 +86,18 @@ impl Reference<'_> {
                 }
             }
             let stays = |stream: &StreamId| next(self, *stream).is_some_and(|next| next <= boundary);
-            assert!(!streams.iter().any(|s| !self.due_of(*s).is_ticks() && stays(s)), "what was due is not due again");
+            assert!(
+                !streams.iter().any(|s| !self.due_of(*s).is_some_and(Due::is_ticks) && stays(s)),
+                "what was due is not due again"
+            );
         }
     }
 
-    fn due_of(&self, stream: StreamId) -> &Due {
+    /// The rows that are due; none of batches.
+    fn due_of(&self, stream: StreamId) -> Option<&Due> {
         match &self.program.streams[stream].origin {
-            Origin::Due(due) => due,
-            _ => unreachable!("a stream of what is due"),
+            Origin::Due(due) => Some(due),
+            _ => None,
         }
     }
 }
@@ -110,7 +114,7 @@ fn by_key(a: &[Value], b: &[Value]) -> Ordering {
 }
 
 fn value(due: &Due, field: &DueField, row: &Record, boundary: i64) -> Value {
-    let time = |units: i64| if due.time == Type::Int { Value::Int(units) } else { Value::Time(units) };
+    let time = |units: i64| time_of(due.time, units);
     match *field {
         DueField::Part { none: Some(none), .. } if row[none] == Value::Bool(true) => Value::Null,
         DueField::Part { column, .. } => row[column].clone(),
@@ -118,4 +122,9 @@ fn value(due: &Due, field: &DueField, row: &Record, boundary: i64) -> Value {
         DueField::Start { length } => time(boundary.saturating_sub(length)),
         DueField::End => time(boundary),
     }
+}
+
+/// A time of this type.
+pub(crate) fn time_of(ty: Type, units: i64) -> Value {
+    if ty == Type::Int { Value::Int(units) } else { Value::Time(units) }
 }

@@ -21,6 +21,7 @@
 
 mod arithmetic;
 mod aside;
+mod batches;
 mod due;
 mod exact;
 mod expression;
@@ -71,6 +72,8 @@ pub struct Reference<'p> {
     last_time: Option<i64>,
     /// The time of the greatest position that has run: that of what is sent.
     anchor: Option<i64>,
+    /// The streams of batches.
+    batches: Vec<batches::Batching>,
     /// Whether rows of tables are due at times.
     has_due: bool,
     /// Of the event at hand, where it is to be noted.
@@ -196,6 +199,7 @@ impl<'p> Reference<'p> {
             aside: aside::Waiting::default(),
             last_time: None,
             anchor: None,
+            batches: batches::all(program),
             has_due: !program.dues().is_empty(),
             traces: None,
         }
@@ -237,7 +241,7 @@ impl<'p> Reference<'p> {
                     self.run_due(position.time);
                 }
                 let (root, event) = self.sources[position.source as usize].event(position.time, event);
-                self.process_root(root, event);
+                self.process_with_batches(root, event);
             }
         });
     }
@@ -373,12 +377,13 @@ impl<'p> Reference<'p> {
                 next.event[field] = Value::from_word(ty, self.anchor.unwrap_or_else(|| least_time(ty)));
             }
             // Behind a result that completes with an instant, the next one begins.
+            (Origin::Batch(_), None) => self.anchor(next.position.time.checked_add(1)),
             (Origin::Due(due), None) if !due.begins_instant() => self.anchor(next.position.time.checked_add(1)),
             (Origin::Due(_), None) => self.anchor(Some(next.position.time)),
             (_, None) if stream.own_time().is_some() => self.anchor(Some(next.position.time)),
             (_, None) => {}
         }
-        self.process_root(next.root, next.event);
+        self.process_with_batches(next.root, next.event);
     }
 
     /// The same, noting everything that its transactions do.

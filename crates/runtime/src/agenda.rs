@@ -5,7 +5,7 @@ use tidemill_durability::StateError;
 use tidemill_plan::{Bound, Due, StreamId};
 use tidemill_recovery::RunError;
 use tidemill_stages::due::{due_of, due_rows};
-use tidemill_stages::gate::Cut;
+use tidemill_stages::gate::{Cut, Gate};
 use tidemill_stages::machine::Machine;
 use tidemill_state::EvictedError;
 
@@ -22,7 +22,9 @@ pub struct Agenda {
 }
 
 struct Next {
-    due: Due,
+    /// Which rows are due; none of batches.
+    due: Option<Due>,
+    bound: Bound,
     /// The least boundary of a row when they were looked at last; the least of all before that.
     known: Option<i64>,
     /// The time of the first event that passed since then.
@@ -48,20 +50,24 @@ impl Times {
 }
 
 impl Next {
+    fn begins_instant(&self) -> bool {
+        self.due.as_ref().is_some_and(Due::begins_instant)
+    }
+
     /// The earliest boundary.
     fn boundary(&self, times: Times) -> Option<i64> {
         if !self.is_known {
             return Some(i64::MIN);
         }
-        if self.due.begins_instant() && times.is_end {
+        if self.begins_instant() && times.is_end {
             return None;
         }
-        if self.due.is_ticks() {
-            let next = times.last.or(times.first).and_then(|last| self.due.next_tick(self.known, last));
+        if let Some(ticks) = self.due.as_ref().filter(|due| due.is_ticks()) {
+            let next = times.last.or(times.first).and_then(|last| ticks.next_tick(self.known, last));
             // Those up to the next event may be left out, but not those after it.
-            return next.or_else(|| times.first.and_then(|first| self.due.bound.after(first)));
+            return next.or_else(|| times.first.and_then(|first| self.bound.after(first)));
         }
-        let made = self.since.or(times.first).and_then(|time| self.due.bound.after(time));
+        let made = self.since.or(times.first).and_then(|time| self.bound.after(time));
         [self.known, made].into_iter().flatten().min()
     }
 }
@@ -78,8 +84,9 @@ impl Agenda {
     /// Before the first look: rows may be due at once.
     pub fn new(machine: &Machine) -> Agenda {
         let next = |&stream: &StreamId| {
-            let due = due_of(&machine.program, stream).clone();
-            Next { due, known: None, since: None, is_known: false }
+            let due = due_of(&machine.program, stream).cloned();
+            let bound = machine.program.streams[stream].origin.bound().expect("something is due");
+            Next { due, bound, known: None, since: None, is_known: false }
         };
         Agenda { dues: machine.wiring.dues.iter().map(next).collect(), is_last: false }
     }
@@ -105,15 +112,14 @@ impl Agenda {
     }
 
     fn is_timely(&self, next: &Next) -> bool {
-        self.is_last || next.due.bound != Bound::Never
+        self.is_last || next.bound != Bound::Never
     }
 
     /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
     /// after all that has one. No timer comes any more.
     pub fn last_boundary(&mut self) -> Option<i64> {
         let at = Times::END;
-        let least =
-            |of: &Self| of.timely().filter(|next| !next.due.begins_instant()).filter_map(|n| n.boundary(at)).min();
+        let least = |of: &Self| of.timely().filter(|next| !next.begins_instant()).filter_map(|n| n.boundary(at)).min();
         let timed = least(self);
         self.is_last |= timed.is_none();
         timed.or_else(|| least(self))
@@ -125,17 +131,26 @@ impl Agenda {
         self.is_timely(next) && next.boundary(times).is_some_and(|next| next <= boundary)
     }
 
-    /// The rows of a stream that are due at a boundary, in order, as events.
-    pub fn take(&mut self, machine: &Machine, due: usize, boundary: i64) -> Result<Option<RecordBatch>, RunError> {
+    /// What of a stream is due at a boundary, in order, as events.
+    pub fn take(
+        &mut self,
+        machine: &Machine,
+        gate: &mut Gate,
+        due: usize,
+        boundary: i64,
+    ) -> Result<Option<RecordBatch>, RunError> {
         let next = &mut self.dues[due];
         next.is_known = true;
         // The first look is at no time.
-        let rows = due_rows(machine, due, Some(boundary).filter(|&boundary| boundary > i64::MIN));
-        let rows = rows.map_err(unread)?;
+        let at = Some(boundary).filter(|&boundary| boundary > i64::MIN);
+        let rows = match next.due {
+            Some(_) => due_rows(machine, due, at).map_err(unread)?,
+            None => gate.due_batch(machine.wiring.sources.len() + due, at),
+        };
         (next.known, next.since) = (rows.next, None);
         if rows.events.is_some() {
             // Rows of sliding windows stay, and are due again, as those of joins may be.
-            let again = match next.due.bound {
+            let again = match next.bound {
                 Bound::Grid { every, .. } => boundary.checked_add(every),
                 Bound::Again(_) => boundary.checked_add(1),
                 _ => None,
@@ -149,7 +164,7 @@ impl Agenda {
     pub fn passes(&mut self, cut: &Cut, first: Option<i64>) {
         let (from, time) = match cut {
             // A timer begins the instant.
-            Cut::Due(at) if self.dues[at.due].due.begins_instant() => (0, Some(at.boundary)),
+            Cut::Due(at) if self.dues[at.due].begins_instant() => (0, Some(at.boundary)),
             // What follows may make rows of the streams that come later.
             Cut::Due(at) => (at.due + 1, at.boundary.checked_sub(1)),
             Cut::Most(_) | Cut::Exactly(_) => (0, first),

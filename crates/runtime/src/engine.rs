@@ -120,7 +120,7 @@ impl Engine {
 
     /// How many rows and entries of indexes were looked at to find what is due.
     pub fn looked_at(&self) -> u64 {
-        self.machine.due_rows.iter().map(|rows| rows.lock().looked_at()).sum()
+        self.machine.due_rows.iter().flatten().map(|rows| rows.lock().looked_at()).sum()
     }
 
     /// Inserts rows into a table: a batch in canonical form. Call it between runs only.

@@ -328,7 +328,7 @@ impl Gatherer {
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
             if is_replay || self.agenda.may_be_due(due, boundary, times) {
-                let events = self.agenda.take(&self.on.machine, due, boundary)?;
+                let events = self.agenda.take(&self.on.machine, &mut self.gate, due, boundary)?;
                 has_events = events.is_some();
                 epoch.input.given_due(self.inputs.sources() + due, events);
             }

@@ -60,7 +60,7 @@ pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
 pub use tidemill_stages::finish::answers::{KeyRefused, Outcome};
-pub use tidemill_stages::gate::{Cut, Gate, Passed};
+pub use tidemill_stages::gate::{Cut, Gate, OpenBatch, Passed};
 pub use tidemill_stages::io::{
     BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress, Splits,
 };

@@ -4,6 +4,7 @@
 //! messages. What it has no room for it misses, and it is told how many; nobody waits for it. A listener ends there. A reader that goes on after a place has a thread of its own.
 
 use crate::slots::{Slot, Slots};
+use crate::users::RIGHTS_MAX;
 use hyper::body::{Body, Bytes, Frame};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidemill_connect::JsonRows;
+use tidemill_connect::{JsonRows, json_string};
 use tidemill_plan::StreamId;
 use tidemill_runtime::{Followed, Following, Place, Released, Session, SessionError, Slow};
 use tokio::sync::mpsc;
@@ -88,15 +89,16 @@ impl Hubs {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Reads a stream: from now on, or after a place if its events are kept.
-    pub fn read(&self, stream: StreamId, after: Option<Place>) -> Result<Events, NotRead> {
+    /// Reads a stream: from now on, or after a place if its events are kept; as long as it may be read.
+    pub fn read(&self, stream: StreamId, after: Option<Place>, reads_on: Option<ReadsOn>) -> Result<Events, NotRead> {
         let slot = self.slots.take().ok_or(NotRead::Busy)?;
         let (to, messages) = mpsc::channel(MESSAGES_MAX);
         let hub = (stream, Told::ServerSent, after.map_or(0, |_| self.next.fetch_add(1, Ordering::Relaxed)));
         self.join(hub, after, Reader { to, missed: 0, lost: None })?;
         let mut comment = tokio::time::interval(COMMENT);
         comment.reset();
-        Ok(Events { messages, comment, _slot: slot })
+        let reads_on = reads_on.map(|reads_on| (reads_on, tokio::time::interval(RIGHTS_MAX)));
+        Ok(Events { messages, comment, reads_on, is_refused: false, _slot: slot })
     }
 
     /// Listens to a stream from now on.
@@ -215,11 +217,30 @@ fn messages(rows: &JsonRows, released: &Released, told: Told) -> Vec<(Bytes, u64
     (0..count).step_by(MESSAGE_EVENTS_MAX).map(message).collect()
 }
 
+/// Tells why a reader may read no more, if that is so.
+pub type ReadsOn = Box<dyn FnMut() -> Option<String> + Send>;
+
 /// The body of a reader's response.
 pub struct Events {
     messages: mpsc::Receiver<Bytes>,
     comment: Interval,
+    /// Where readers are asked who they are, with when that is looked at.
+    reads_on: Option<(ReadsOn, Interval)>,
+    is_refused: bool,
     _slot: Slot,
+}
+
+impl Events {
+    /// Why it ends now, if it does.
+    fn refusal(&mut self, cx: &mut Context<'_>) -> Option<String> {
+        let (reads_on, look) = self.reads_on.as_mut()?;
+        while look.poll_tick(cx).is_ready() {
+            if let Some(why) = reads_on() {
+                return Some(why);
+            }
+        }
+        None
+    }
 }
 
 impl Body for Events {
@@ -227,6 +248,16 @@ impl Body for Events {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.is_refused {
+            return Poll::Ready(None);
+        }
+        if let Some(why) = self.refusal(cx) {
+            self.is_refused = true;
+            let mut text = b"event: refused\ndata: {\"error\":".to_vec();
+            json_string(&mut text, &why);
+            text.extend_from_slice(b"}\n\n");
+            return Poll::Ready(Some(Ok(Frame::data(text.into()))));
+        }
         if let Poll::Ready(message) = self.messages.poll_recv(cx) {
             self.comment.reset();
             return Poll::Ready(message.map(|message| Ok(Frame::data(message))));

@@ -160,7 +160,7 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
         ["health"] => health(shared),
         ["metrics"] => answer::whole(StatusCode::OK, answer::PROMETHEUS, metrics::text(shared)),
         ["tables", name, ref key @ ..] => table(shared, name, key, &request).await,
-        ["streams", name] => stream(shared, name, &request),
+        ["streams", name] => stream(shared, name, identity, &request),
         _ => answer::error(StatusCode::NOT_FOUND, "there is no such path; GET / says what there is"),
     }
 }
@@ -413,7 +413,7 @@ fn accepts_arrow(request: &Request<Incoming>) -> bool {
         .is_some_and(|accept| accept.split(',').any(|one| one.split(';').next().map(str::trim) == Some(answer::ARROW)))
 }
 
-fn stream(shared: &Shared, name: &str, request: &Request<Incoming>) -> Answer {
+fn stream(shared: &Shared, name: &str, identity: Option<Identity>, request: &Request<Incoming>) -> Answer {
     let program = shared.session.engine().program();
     let known = index::streams(program).any(|stream| stream.name == name);
     let Some(id) = shared.session.stream(name).ok().filter(|_| known) else {
@@ -426,7 +426,8 @@ fn stream(shared: &Shared, name: &str, request: &Request<Incoming>) -> Answer {
         Ok(after) => after,
         Err(error) => return answer::error(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    match shared.hubs.read(id, after) {
+    let reads_on = identity.and_then(|identity| identity.reads_on(shared, name));
+    match shared.hubs.read(id, after, reads_on) {
         Ok(events) => answer::events(events),
         Err(NotRead::Busy) => {
             answer::later(&format!("{} readers of streams are there; try again", shared.limits.readers_max))

@@ -1,6 +1,7 @@
 //! Who a request of HTTP is from: a bearer token, or the same as a password, which browsers ask for.
 
 use crate::answer::{self, Answer};
+use crate::follow::ReadsOn;
 use crate::shared::Shared;
 use crate::users::{Right, Rights, base64_decoded};
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
@@ -10,12 +11,16 @@ use hyper::{HeaderMap, Method, StatusCode};
 pub struct Identity {
     name: String,
     rights: Rights,
+    /// What it was let in with.
+    scram: String,
 }
 
 impl Identity {
     /// Who it is, or the response to one who does not say so.
     pub fn of(shared: &Shared, headers: &HeaderMap) -> Result<Identity, Box<Answer>> {
-        let Some(file) = &shared.users else { return Ok(Identity { name: String::new(), rights: Rights::all() }) };
+        let Some(file) = &shared.users else {
+            return Ok(Identity { name: String::new(), rights: Rights::all(), scram: String::new() });
+        };
         let users = file.current();
         let users =
             users.map_err(|error| Box::new(answer::error(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())))?;
@@ -24,7 +29,10 @@ impl Identity {
             users.of_token(token).filter(|user| name.as_ref().is_none_or(|name| *name == user.name))
         });
         match found {
-            Some(user) => Ok(Identity { name: user.name.clone(), rights: user.rights.clone() }),
+            Some(user) => {
+                let (name, scram) = (user.name.clone(), user.scram().to_owned());
+                Ok(Identity { name, rights: user.rights.clone(), scram })
+            }
             None => Err(Box::new(unknown(said.is_some()))),
         }
     }
@@ -37,6 +45,19 @@ impl Identity {
     /// Those of these tables that may be read.
     pub fn readable(&self, names: impl Iterator<Item = String>) -> Vec<String> {
         names.filter(|name| self.rights.has(Right::Read, name)).collect()
+    }
+
+    /// What tells why it may read a stream no more, if that is so.
+    pub fn reads_on(self, shared: &Shared, stream: &str) -> Option<ReadsOn> {
+        let (file, stream) = (shared.users.clone()?, stream.to_owned());
+        let Identity { name, mut rights, scram } = self;
+        Some(Box::new(move || match file.rights_of(&name, &scram, &rights) {
+            Some(now) => {
+                rights = now;
+                rights.refusal(&name, Right::Subscribe, &stream)
+            }
+            None => Some(format!("user '{name}' was removed")),
+        }))
     }
 
     /// The response to a request that may not be made.

@@ -33,19 +33,19 @@ pub struct DueRows {
     pub next: Option<i64>,
 }
 
-/// The declaration of a stream of what is due.
-pub fn due_of(program: &Program, stream: StreamId) -> &Due {
+/// The declaration of a stream of rows that are due; none of batches, which the gate has.
+pub fn due_of(program: &Program, stream: StreamId) -> Option<&Due> {
     match &program.streams[stream].origin {
-        Origin::Due(due) => due,
-        _ => unreachable!("a stream of what is due"),
+        Origin::Due(due) => Some(due),
+        _ => None,
     }
 }
 
-/// By stream of what is due, what finds its rows.
-pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table>) -> Vec<Mutex<Earliest>> {
+/// By stream of what is due, what finds its rows, if these are of a table.
+pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table>) -> Vec<Option<Mutex<Earliest>>> {
     let index = |&stream: &StreamId| {
-        let due = due_of(program, stream);
-        Mutex::new(Earliest::new(&tables[due.table], due.due))
+        let due = due_of(program, stream)?;
+        Some(Mutex::new(Earliest::new(&tables[due.table], due.due)))
     };
     wiring.dues.iter().map(index).collect()
 }
@@ -54,12 +54,13 @@ pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table
 /// least one is found. No epoch may be prepared or accessed meanwhile.
 pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
     let stream = machine.wiring.dues[due];
-    let of = due_of(&machine.program, stream);
+    let of = due_of(&machine.program, stream).expect("rows of a table");
     let table = &machine.tables[of.table];
     if let Bound::Ticks { every, .. } = of.bound {
         return Ok(tick(machine, stream, boundary, every, table.image_batch(&table.copy_all()?)));
     }
-    let RowsAt { rows, next } = machine.due_rows[due].lock().take(table, boundary)?;
+    let RowsAt { rows, next } =
+        machine.due_rows[due].as_ref().expect("rows of a table").lock().take(table, boundary)?;
     if rows.is_empty() {
         return Ok(DueRows { events: None, next });
     }
@@ -88,7 +89,7 @@ fn by_key(rows: &RecordBatch, keys: usize) -> UInt32Array {
 
 /// The tick of a boundary. The row holds the next; if it is before, those between are left out.
 fn tick(machine: &Machine, stream: StreamId, boundary: Option<i64>, every: i64, rows: RecordBatch) -> DueRows {
-    let due = due_of(&machine.program, stream);
+    let due = due_of(&machine.program, stream).expect("ticks");
     let next = rows.column(due.due).as_primitive::<Int64Type>().values().first().copied();
     let Some(boundary) = boundary.filter(|&boundary| next.is_none_or(|next| next <= boundary)) else {
         return DueRows { events: None, next };

@@ -35,9 +35,9 @@ pub struct Machine {
     pub groups: Groups,
     /// Its tables.
     pub tables: TiVec<TableId, Table>,
-    /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary. The worker that accesses an epoch notes the
+    /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary, if these are of a table. The worker that accesses an epoch notes the
     /// rows that it may have changed; the gate looks for what is due while no epoch is accessed.
-    pub due_rows: Vec<Mutex<Earliest>>,
+    pub due_rows: Vec<Option<Mutex<Earliest>>>,
     /// Copies of whole tables that hold still.
     pub kept: Kept,
     /// Which data a durable run logs.

@@ -86,7 +86,9 @@ impl Walk<'_> {
         let references: Vec<&StreamRef> = match node {
             FlowNode::Stream(index) => match &plan.streams[index].origin {
                 OriginDef::Source { .. } | OriginDef::Every { .. } => vec![],
-                OriginDef::Filter { input, .. } | OriginDef::Map { input, .. } => vec![input],
+                OriginDef::Filter { input, .. } | OriginDef::Map { input, .. } | OriginDef::Batch { input, .. } => {
+                    vec![input]
+                }
             },
             FlowNode::Transaction(index) => plan.transactions[index].inputs.iter().collect(),
         };

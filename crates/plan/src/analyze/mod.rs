@@ -10,6 +10,7 @@
 //! learn the schemas of its outputs ([`records`]), then for good.
 
 mod arithmetic;
+mod batches;
 mod carry;
 mod cells;
 mod coerce;
@@ -116,8 +117,11 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                     (Some(_), Some(_)) => Err(Fault::new("it is a window and a join").hint("make two of it").into()),
                     (None, None) => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
-                        .and_then(|()| wakes.lower(def, &streams, &transactions))
-                        .and_then(|def| transaction(&def, ids[index], &mut streams, &tables, None))
+                        .and_then(|()| {
+                            let def = batches::inherit(def, &streams, &transactions);
+                            let lowered = wakes.lower(&def, &streams, &transactions)?;
+                            transaction(&lowered, ids[index], &mut streams, &tables, None)
+                        })
                         .map(|one| vec![one]),
                     (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };

@@ -2,7 +2,7 @@
 
 use super::fault::{Checked, Fault};
 use crate::program::{Expr, Node, Stmt};
-use crate::{Origin, OutputField, Stream, StreamId, Transaction, TransactionId};
+use crate::{BatchSize, Origin, OutputField, Stream, StreamId, Transaction, TransactionId};
 use typed_index_collections::TiSlice;
 
 /// The name of a field that was made to hold the time of the position. No user can write it.
@@ -32,6 +32,10 @@ pub(super) fn time(
     match &streams[stream].origin {
         Origin::Source { .. } | Origin::LateRoot(_) => {
             Some(PositionTime { field: streams[stream].event_time?, shift: 0 })
+        }
+        Origin::Batch(of) => {
+            let shift = if matches!(of.size, BatchSize::Time { .. }) { -1 } else { 0 };
+            Some(PositionTime { field: streams[stream].event_time?, shift })
         }
         Origin::Due(due) => {
             let shift = if due.begins_instant() { 0 } else { -1 };

@@ -1,6 +1,7 @@
 //! Streams: the named ones, those that come with sources, filters, maps and transactions, and how
 //! they are found again.
 
+use super::batches::batches;
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
 use super::limits;
@@ -154,7 +155,7 @@ impl<'a> Streams<'a> {
 
     /// Whether the events of a stream come from a source without a transaction between.
     pub fn starts_at_source(&self, id: StreamId) -> bool {
-        matches!(self.list[self.list[id].root].origin, Origin::Source { .. } | Origin::LateRoot(_))
+        self.list[self.list[id].root].origin.is_of_source()
     }
 
     /// Types and enters a named stream, with the streams that come with it.
@@ -164,6 +165,10 @@ impl<'a> Streams<'a> {
         match &def.origin {
             OriginDef::Source { .. } => self.source(def, source.expect("sources have numbers"))?,
             OriginDef::Every { .. } => unreachable!("ticks come with a table"),
+            OriginDef::Batch { input, size } => {
+                let input = self.derived_input(index, input)?;
+                batches(&def.name, input, size, self)?;
+            }
             OriginDef::Filter { input, predicate } => {
                 let input = self.derived_input(index, input)?;
                 self.filter(def, input, predicate)?;
@@ -257,7 +262,7 @@ impl<'a> Streams<'a> {
         let is_late = |input: &StreamRef| matches!(input, StreamRef::Late(name) if name == source);
         let derives = |stream: &StreamDef| match &stream.origin {
             OriginDef::Filter { input, .. } | OriginDef::Map { input, .. } => is_late(input),
-            OriginDef::Source { .. } | OriginDef::Every { .. } => false,
+            OriginDef::Source { .. } | OriginDef::Every { .. } | OriginDef::Batch { .. } => false,
         };
         self.plan.streams.iter().any(derives) || self.plan.transactions.iter().any(|t| t.inputs.iter().any(is_late))
     }

@@ -210,7 +210,7 @@ fn time(plan: &Plan) -> Option<Type> {
             schema.fields[field].scalar_type().map(|ty| ty.ty)
         }
         OriginDef::Every { period, .. } => Some(if matches!(period, Value::Int(_)) { Type::Int } else { Type::Time }),
-        OriginDef::Filter { .. } | OriginDef::Map { .. } => None,
+        OriginDef::Filter { .. } | OriginDef::Map { .. } | OriginDef::Batch { .. } => None,
     })
 }
 

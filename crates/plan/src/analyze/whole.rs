@@ -96,7 +96,7 @@ impl Clock<'_> {
             }
             OriginDef::Every { period: Value::Int(_), .. } => (Brings::Ticks, Some(Type::Int)),
             OriginDef::Every { .. } => (Brings::Ticks, Some(Type::Time)),
-            OriginDef::Filter { .. } | OriginDef::Map { .. } => return None,
+            OriginDef::Filter { .. } | OriginDef::Map { .. } | OriginDef::Batch { .. } => return None,
         };
         Some(Clock { name: &stream.name, brings, kind })
     }

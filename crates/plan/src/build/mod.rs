@@ -33,8 +33,8 @@ pub use parts::{SourceBuilder, TableBuilder, record};
 pub use transaction::{Block, TransactionBuilder};
 
 use crate::{
-    Expr, Limits, OriginDef, OverDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef, TransactionDef,
-    WindowsDef,
+    BatchSizeDef, Expr, Limits, OriginDef, OverDef, PLAN_VERSION, Plan, Record, SinkDef, StreamDef, StreamRef,
+    TransactionDef, WindowsDef,
 };
 use tidemill_model::Value;
 
@@ -92,6 +92,12 @@ impl PlanBuilder {
     pub fn map(mut self, name: impl Into<String>, input: StreamRef, record: impl Into<Record>) -> Self {
         let origin = OriginDef::Map { input, record: record.into() };
         self.plan.streams.push(StreamDef { name: name.into(), origin });
+        self
+    }
+
+    /// Adds the atomic batches of a source.
+    pub fn batch(mut self, name: impl Into<String>, input: StreamRef, size: BatchSizeDef) -> Self {
+        self.plan.streams.push(StreamDef { name: name.into(), origin: OriginDef::Batch { input, size } });
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::expression::Names;
 use super::joins;
-use crate::{Origin, OutputField, Program, StreamId};
+use crate::{BatchSize, Origin, OutputField, Program, StreamId};
 use std::fmt::Write;
 use tidemill_model::Type;
 
@@ -36,6 +36,7 @@ pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
             _ if stream.name.contains('.') => {}
             Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
             Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),
+            Origin::Batch(of) if of.source == id => readers.push(format!("batches {}", stream.name)),
             _ => {}
         }
     }
@@ -65,6 +66,18 @@ fn head(program: &Program, id: StreamId) -> String {
         Origin::Map { .. } if program.late_of(id).is_some() => {
             format!("{name} {{{schema}}}, each at the greatest time or mark before it")
         }
+        Origin::Batch(of) => {
+            let source = &program.streams[of.source].name;
+            let which = match of.size {
+                BatchSize::Count(1) => format!("each event of {source}, directly behind it"),
+                BatchSize::Count(size) => format!("{size} events of {source}, directly behind the last of them"),
+                BatchSize::Time { every, .. } => {
+                    let time = schema.fields.last().and_then(|end| end.scalar_type()).map_or(Type::Int, |end| end.ty);
+                    format!("the events of {source} in {}", span(time, every))
+                }
+            };
+            format!("batches {name} {{{schema}}}: {which}")
+        }
         Origin::Filter { input, predicate, .. } => {
             let names = Names::event(&program.streams[*input].schema);
             format!("filter {name} of {}: {}", program.streams[*input].name, names.expression(predicate))
@@ -85,13 +98,17 @@ fn head(program: &Program, id: StreamId) -> String {
 }
 
 fn time(field: &tidemill_model::Field, lateness: i64) -> String {
-    let span = lateness.unsigned_abs();
-    let by = match field.scalar_type().map(|t| t.ty) {
-        Some(Type::Time) => format!("{} s", span as f64 / 1e6),
-        _ => span.to_string(),
-    };
+    let by = span(field.scalar_type().map_or(Type::Int, |of| of.ty), lateness.saturating_abs());
     match lateness {
         ..0 => format!("by event time {}, at least {by} apart", field.name),
         _ => format!("by event time {}, at most {by} late", field.name),
+    }
+}
+
+/// A length of event time of this type.
+fn span(time: Type, length: i64) -> String {
+    match time {
+        Type::Time => format!("{} s", length as f64 / 1e6),
+        _ => length.to_string(),
     }
 }

@@ -14,6 +14,8 @@ pub enum NodeKind {
     Source,
     /// Ticks of event time.
     Ticks,
+    /// The batches of a source.
+    Batch,
     /// A filter of a stream.
     Filter,
     /// A map of a stream.
@@ -42,7 +44,7 @@ pub struct FlowNode {
 /// What goes along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
-    /// The events of a stream, to a filter or map.
+    /// The events of a stream, to batches, a filter or a map.
     Events(StreamId),
     /// The events of a stream, to an input of a transaction; the transaction may be a hidden one.
     Input(StreamId, TransactionId, usize),
@@ -96,12 +98,13 @@ impl FlowGraph {
         graph
     }
 
-    /// Adds the node of a source, of ticks, of a filter or of a map.
+    /// Adds the node of a source, of ticks, of batches, of a filter or of a map.
     fn stream(&mut self, program: &Program, id: StreamId) {
         let stream = &program.streams[id];
         let (kind, input) = match &stream.origin {
             Origin::Source { .. } => (NodeKind::Source, None),
             Origin::Due(due) if due.is_ticks() => (NodeKind::Ticks, None),
+            Origin::Batch(of) => (NodeKind::Batch, Some(of.source)),
             Origin::Filter { input, .. } => (NodeKind::Filter, Some(*input)),
             // Of the source's node.
             Origin::Map { .. } if program.late_of(id).is_some() => return,
@@ -204,6 +207,7 @@ fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
         Origin::Filter { .. } => (NodeKind::Filter, &stream.name),
         Origin::Map { input, .. } if program.late_of(id).is_some() => producer(program, *input),
         Origin::Map { .. } => (NodeKind::Map, &stream.name),
+        Origin::Batch(_) => (NodeKind::Batch, &stream.name),
         Origin::Due(due) if due.is_wakes() => {
             (NodeKind::Table, stream.name.strip_suffix(".woken").unwrap_or(&stream.name))
         }

@@ -89,7 +89,7 @@ pub fn with_all_sinks(plan: &Plan) -> Plan {
         streams.push(StreamRef::Named(stream.name.clone()));
         match stream.origin {
             OriginDef::Source { .. } => streams.push(StreamRef::Late(stream.name.clone())),
-            OriginDef::Every { .. } => {}
+            OriginDef::Every { .. } | OriginDef::Batch { .. } => {}
             _ => streams.push(StreamRef::Failed(stream.name.clone())),
         }
     }

@@ -24,7 +24,7 @@ use super::wire::Wire;
 use crate::calls::Turn;
 use crate::follow::{Heard, Listener};
 use crate::socket::Socket;
-use crate::users::{Right, Rights};
+use crate::users::{RIGHTS_MAX, Right, Rights};
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -50,8 +50,6 @@ const REFUSED_MAX: Duration = Duration::from_secs(1);
 const GOODBYE: Duration = Duration::from_millis(200);
 /// The bytes that are read at once.
 const READ_BYTES: usize = 1 << 14;
-/// How old the knowledge of a user's rights may be.
-const RIGHTS_MAX: Duration = Duration::from_secs(1);
 
 pub const CLOSING: &str = "the server is about to end; connect again when it is back";
 
@@ -343,11 +341,9 @@ impl Connection {
             return Ok(());
         };
         self.rights_at = Instant::now();
-        // A file that cannot be read says nothing about who is known.
-        let Ok(users) = file.current() else { return Ok(()) };
-        match users.find(&self.user).filter(|user| user.scram() == self.scram) {
-            Some(user) => {
-                self.rights = user.rights.clone();
+        match file.rights_of(&self.user, &self.scram, &self.rights) {
+            Some(rights) => {
+                self.rights = rights;
                 Ok(())
             }
             None => Err(PgError::fatal(code::NOT_ALLOWED, format!("user '{}' was removed", self.user))),

@@ -20,6 +20,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bytes of a secret.
 const SECRET_BYTES: usize = 20;
@@ -189,6 +190,9 @@ fn hash(secret: &str) -> String {
     hex(digest(&SHA256, secret.as_bytes()).as_ref())
 }
 
+/// How long what stays open goes by what a user might do before.
+pub const RIGHTS_MAX: Duration = Duration::from_secs(1);
+
 /// The users of a server.
 pub struct UsersFile {
     path: PathBuf,
@@ -201,6 +205,13 @@ impl UsersFile {
         let version = FileVersion::of(path);
         let users = Arc::new(Users::load(path)?);
         Ok(UsersFile { path: path.to_owned(), read: Mutex::new((version, users)) })
+    }
+
+    /// What a user may do now who was let in with this verifier; none if it is a user no more. A file that cannot be read
+    /// says nothing about who is known: then as before.
+    pub fn rights_of(&self, name: &str, scram: &str, before: &Rights) -> Option<Rights> {
+        let Ok(users) = self.current() else { return Some(before.clone()) };
+        users.find(name).filter(|user| user.scram() == scram).map(|user| user.rights.clone())
     }
 
     /// Those that there are now.

@@ -4,7 +4,7 @@ use crate::epoch::Epoch;
 use crate::machine::Machine;
 use tidemill_model::Value;
 use tidemill_model::arrow::value_at;
-use tidemill_plan::{Origin, StreamId, TableId};
+use tidemill_plan::{StreamId, TableId};
 use tidemill_state::{Image, RowAddress, Table};
 
 /// The accesses of a sample.
@@ -19,8 +19,7 @@ pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     let mut sampled: Vec<(TableId, RowAddress)> = Vec::new();
     let step = (epoch.operations() / SAMPLE).max(1);
     let mut next = epoch.number as usize % step;
-    let on_source =
-        |root: StreamId| matches!(machine.program.streams[root].origin, Origin::Source { .. } | Origin::LateRoot(_));
+    let on_source = |root: StreamId| machine.program.streams[root].origin.is_of_source();
     for (id, input) in epoch.work.inputs.iter_enumerated() {
         if input.len == 0 || machine.wiring.cascades || !on_source(machine.wiring.inputs[id].root) {
             continue;

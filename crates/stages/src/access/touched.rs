@@ -6,18 +6,21 @@ use crate::machine::Machine;
 use crate::prepare::changes::{Transactions, each_written};
 
 /// Notes the rows that an epoch may have changed, once it was accessed.
-pub fn note(machine: &Machine, epoch: &Epoch) {
-    if machine.due_rows.is_empty() {
+pub fn note<'a>(machine: &'a Machine, epoch: &Epoch) {
+    let indexes = machine.wiring.dues.iter().zip(&machine.due_rows);
+    let of_table =
+        |(&stream, index): (_, &'a Option<_>)| Some((due_of(&machine.program, stream)?.table, index.as_ref()?));
+    let indexes = Vec::from_iter(indexes.filter_map(of_table));
+    if indexes.is_empty() {
         return;
     }
-    let tables = Vec::from_iter(machine.wiring.dues.iter().map(|&stream| due_of(&machine.program, stream).table));
     for input in epoch.work.inputs.keys() {
         each_written(machine, epoch, Transactions::Of(input), |table, rows| {
-            for (due, _) in tables.iter().enumerate().filter(|(_, of)| **of == table) {
+            for (_, index) in indexes.iter().filter(|(of, _)| *of == table) {
                 #[allow(unsafe_code)]
                 // SAFETY: the rows of a role are slots of its table, which is the one of the stream.
                 unsafe {
-                    machine.due_rows[due].lock().touch(rows);
+                    index.lock().touch(rows);
                 }
             }
         });

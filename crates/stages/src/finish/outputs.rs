@@ -36,7 +36,7 @@ impl<'a> OutputBuilder<'a> {
     /// A stream's events of this epoch; no batch if there are none.
     pub fn batches(self, stream: StreamId) -> Vec<RecordBatch> {
         match &self.machine.program.streams[stream].origin {
-            Origin::Source { .. } | Origin::LateRoot(_) | Origin::Due(_) => {
+            Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_) => {
                 let given = &self.epoch.input.sources[self.source_number(stream)];
                 given.events.iter().filter(|b| b.num_rows() > 0).cloned().collect()
             }

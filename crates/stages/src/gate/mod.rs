@@ -19,6 +19,7 @@
 //! a segment without a copy; any other is merged with the segments that it overlaps.
 
 mod aside;
+mod batches;
 mod late;
 mod merge;
 mod queue;
@@ -28,6 +29,8 @@ mod standing;
 use crate::due::DueCut;
 use crate::epoch::Epoch;
 pub use crate::gate::aside::Aside;
+use crate::gate::batches::BatchStream;
+pub use crate::gate::batches::OpenBatch;
 use crate::gate::late::{Divided, LateAmong, LateStream};
 use crate::gate::queue::{Queue, Segment, SplitPlace};
 use crate::gate::sent::{SentOrder, SourceRun};
@@ -84,6 +87,8 @@ pub struct Gate {
     orders: Vec<bool>,
     /// By source: the stream of its late events, if they are inputs.
     lates: Vec<Option<LateStream>>,
+    /// The streams of batches.
+    batches: Vec<BatchStream>,
     /// The sent events among those that are held.
     sent: SentOrder,
     /// The time and split of the last event that has passed in this run.
@@ -110,7 +115,9 @@ impl Gate {
         };
         let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
         let (expects, orders) = (vec![false; queues.len()], vec![false; queues.len()]);
-        Gate { queues, expects, orders, lates, sent: SentOrder::default(), passed: None, boundary: None, ran: None }
+        let batches = BatchStream::of(program, sources);
+        let (sent, passed, boundary, ran) = (SentOrder::default(), None, None, None);
+        Gate { queues, expects, orders, lates, batches, sent, passed, boundary, ran }
     }
 
     /// The number of splits of all sources.
@@ -416,6 +423,7 @@ impl Gate {
             self.merge_by_stream(&mut runs);
             epoch.input.merge = runs;
         }
+        self.complete_batches(&mut epoch.input);
         epoch.input.merge.extend(due);
         true
     }

@@ -1,7 +1,7 @@
 //! What the gate has of a split between two epochs, for checkpoints.
 
 use crate::gate::queue::{Arrived, Queue, Segment};
-use crate::gate::{Aside, Gate};
+use crate::gate::{Aside, Gate, OpenBatch};
 use arrow_array::RecordBatch;
 
 /// The gate's whole state for a split between two epochs: together with the split's later records, it determines
@@ -28,6 +28,8 @@ pub struct Standing {
     pub held: Vec<RecordBatch>,
     /// The late and bad records that wait for their order; late events that are inputs are among those that are held back.
     pub aside: Aside,
+    /// Of the first split of a source: the batches that are begun.
+    pub batches: Vec<OpenBatch>,
 }
 
 impl Gate {
@@ -48,6 +50,7 @@ impl Gate {
                 is_sent: q.is_sent,
                 held,
                 aside,
+                batches: if q.place.split == 0 { self.open_batches(q.place.source) } else { Vec::new() },
             }
         };
         self.queues.iter().map(of).collect()
@@ -89,5 +92,6 @@ impl Gate {
             queue.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });
         }
         queue.put_late(late, &after, now);
+        self.go_on_with(standing.batches);
     }
 }

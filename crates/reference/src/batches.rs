@@ -1,0 +1,117 @@
+//! Atomic batches. One of a number of events is processed behind the event that completes it; one of an interval of time,
+//! and what is left at the end of time, when it is due.
+
+use crate::due::time_of;
+use crate::{NextEvent, Record, Reference};
+use tidemill_model::{Position, Type, Value};
+use tidemill_plan::{Batch, BatchSize, Origin, Program, Stream, StreamId};
+
+/// A stream of batches.
+pub(crate) struct Batching {
+    stream: StreamId,
+    of: Batch,
+    /// The field of the source's events with their time.
+    time: Option<usize>,
+    /// The type of times.
+    ty: Type,
+    /// The batches that are complete.
+    complete: i64,
+    /// The events of the next one.
+    events: Vec<Record>,
+}
+
+pub(crate) fn all(program: &Program) -> Vec<Batching> {
+    let batching = |(stream, of): (StreamId, &Stream)| {
+        let Origin::Batch(batch) = of.origin else { return None };
+        let time = program.streams[batch.source].event_time;
+        let ty = of.schema.fields.last().and_then(|field| field.scalar_type()).map_or(Type::Int, |field| field.ty);
+        Some(Batching { stream, of: batch, time, ty, complete: 0, events: Vec::new() })
+    };
+    program.streams.iter_enumerated().filter_map(batching).collect()
+}
+
+impl Batching {
+    fn is_full(&self) -> bool {
+        matches!(self.of.size, BatchSize::Count(size) if self.events.len() as u64 >= size)
+    }
+
+    /// When what is open is due.
+    fn due(&self) -> Option<i64> {
+        let first = self.events.first()?;
+        match self.of.size {
+            BatchSize::Count(_) => Some(i64::MAX),
+            BatchSize::Time { every, origin } => {
+                let time = first[self.time.expect("its events have times")].word().expect("a time is never null");
+                let before = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
+                i64::try_from((before + 1) * i128::from(every) + i128::from(origin)).ok()
+            }
+        }
+    }
+
+    /// What is open as an event.
+    fn event(&self) -> Record {
+        let mut event = vec![Value::Int(self.complete + 1), Value::List(self.events.clone())];
+        match (self.of.size, self.due()) {
+            (BatchSize::Time { every, .. }, Some(end)) => {
+                event.extend([end.saturating_sub(every), end].map(|time| time_of(self.ty, time)));
+            }
+            _ => event.extend(self.time.map(|time| self.events[self.events.len() - 1][time].clone())),
+        }
+        event
+    }
+
+    fn begin_next(&mut self) {
+        self.complete += 1;
+        self.events.clear();
+    }
+}
+
+impl Reference<'_> {
+    /// Processes an event of a root stream with its whole cascade, and then the batches that it completes.
+    pub(crate) fn process_with_batches(&mut self, root: StreamId, event: Record) {
+        if let Some(due) = self.batching(root) {
+            self.batches[due].begin_next();
+        }
+        self.process_root(root, event.clone());
+        for number in 0..self.batches.len() {
+            let batching = &mut self.batches[number];
+            if batching.of.source != root {
+                continue;
+            }
+            batching.events.push(event.clone());
+            if batching.is_full() {
+                let (stream, batch) = (batching.stream, batching.event());
+                batching.begin_next();
+                self.process_root(stream, batch);
+            }
+        }
+    }
+
+    fn batching(&self, stream: StreamId) -> Option<usize> {
+        self.batches.iter().position(|of| of.stream == stream)
+    }
+
+    /// When a batch of this stream is due; none where nothing is open, or it is no stream of batches.
+    pub(crate) fn batch_is_due(&self, stream: StreamId) -> Option<i64> {
+        self.batches[self.batching(stream)?].due()
+    }
+
+    /// The batch of a stream that is due at a boundary.
+    pub(crate) fn due_batch(&self, stream: StreamId, boundary: i64) -> Vec<NextEvent> {
+        let batching = &self.batches[self.batching(stream).expect("a stream of batches")];
+        let position = Position { time: boundary.saturating_sub(1), source: u32::MAX, offset: 0 };
+        let is_due = batching.due() == Some(boundary);
+        let event = || NextEvent { root: stream, position, split: 0, is_known: false, event: batching.event() };
+        Vec::from_iter(is_due.then(event))
+    }
+
+    /// Has a batch be begun as another execution left it: the stream of batches by its name, how many are complete, and the
+    /// events of the next one.
+    pub fn stand_batch(&mut self, stream: &str, complete: u64, events: Vec<Vec<Value>>) {
+        let program = self.program;
+        let batching = self.batches.iter_mut().find(|batching| program.streams[batching.stream].name == stream);
+        if let Some(batching) = batching {
+            (batching.complete, batching.events) = (complete as i64, events);
+        }
+    }
+}
