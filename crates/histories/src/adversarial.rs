@@ -8,6 +8,7 @@ mod limits;
 mod nests;
 mod rows;
 mod scans;
+mod selections;
 mod transfers;
 mod undo;
 mod values;
@@ -44,6 +45,10 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("nests within what follows from one event", nests::crossed()),
         ("all rows of tables that change", scans::of_changes()),
         ("all rows within nests", scans::nested()),
+        ("rows that conditions choose", selections::of_changes(&[])),
+        ("rows that conditions choose within nests", selections::nested(&[])),
+        ("rows that indexes find", selections::of_changes(&["side", "price", "amount", "id"])),
+        ("rows that indexes find within nests", selections::nested(&["side"])),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

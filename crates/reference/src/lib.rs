@@ -29,6 +29,7 @@ mod limits;
 mod moments;
 pub mod order;
 mod records;
+mod selection;
 mod synopsis;
 mod table;
 mod trace;
