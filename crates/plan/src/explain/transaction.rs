@@ -85,6 +85,7 @@ fn selected(program: &Program, transaction: &Transaction, role: &Role) -> String
     };
     if let Some(Order { column, direction, count }) = order {
         let which = if *direction == Direction::Ascending { "least" } else { "greatest" };
+        let count = if *count == 1 { "one".into() } else { count.to_string() };
         let _ = write!(text, ", the {count} of the {which} {}", columns[*column].name);
     }
     let indexed = role.selection.conditions.iter().map(|c| c.column).find(|c| indexes.contains(c));
