@@ -125,7 +125,7 @@ pub fn of_changes(indexes: &[&str]) -> History {
             str(what),
         ]
     };
-    History { plan, preload: vec![], sources: vec![(0..150).map(change).collect()] }
+    History { plan, preload: vec![], sources: vec![(0..70).map(change).collect()] }
 }
 
 /// A nested transaction changes what its root has chosen rows by, and aborts both now and then.
@@ -163,5 +163,5 @@ pub fn nested(indexes: &[&str]) -> History {
         let side = if i % 5 == 4 { Value::Null } else { str(["x", "xy", "y"][i as usize % 3]) };
         vec![Value::Int(i * 7 % 12), side, Value::Int(if i % 4 == 3 { 1 } else { 1_000 })]
     };
-    History { plan, preload: vec![], sources: vec![(0..90).map(change).collect()] }
+    History { plan, preload: vec![], sources: vec![(0..60).map(change).collect()] }
 }

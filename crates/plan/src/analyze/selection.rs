@@ -71,10 +71,11 @@ impl Chooser<'_, '_> {
         let column = &self.table.columns[column];
         self.scope.reasons = Reasons::default();
         let value = self.scope.expression(expr)?;
-        let wanted = ColumnType::optional(match column.ty.ty {
+        let ty = match column.ty.ty {
             Type::Decimal { scale, .. } => Type::Decimal { digits: DECIMAL_DIGITS_MAX, scale },
             ty => ty,
-        });
+        };
+        let wanted = ColumnType { ty, nullable: value.ty.nullable };
         let target = format!("column '{}' of '{}'", column.name, self.table.name);
         if matches!(expr.node, ExprNode::Cell { .. }) {
             return match value.ty.ty == column.ty.ty {

@@ -70,10 +70,13 @@ fn selected(program: &Program, transaction: &Transaction, role: &Role) -> String
         match test {
             Test::Same(value) => format!("{column} is {}", names.expression(value)),
             Test::Between { low, high } => {
-                let bound = |word: &str, bound: &Option<Expr>| {
-                    bound.as_ref().map_or_else(String::new, |bound| format!(" {word} {}", names.expression(bound)))
+                let bound = |(word, bound): (&str, &Option<Expr>)| {
+                    bound.as_ref().map(|bound| format!("{word} {}", names.expression(bound)))
                 };
-                format!("{column} is{}{}", bound("at least", low), bound("at most", high))
+                let bounds: Vec<String> =
+                    [("at least", low), ("at most", high)].into_iter().filter_map(bound).collect();
+                let within = if bounds.is_empty() { "not None".into() } else { bounds.join(" and ") };
+                format!("{column} is {within}")
             }
         }
     };
