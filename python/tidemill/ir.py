@@ -223,7 +223,13 @@ OrderDef = TypedDict("OrderDef", {"column": str, "direction": Literal["Ascending
 SelectionDef = TypedDict("SelectionDef", {"conditions": list[ConditionDef], "order": OrderDef | None})
 
 
-class RoleDef(TypedDict):
+class Selected(TypedDict, total=False):
+    """Of a role that is not one row: which rows it is."""
+
+    selection: SelectionDef
+
+
+class RoleDef(Selected):
     """A role."""
 
     name: str
@@ -231,7 +237,6 @@ class RoleDef(TypedDict):
     key: list[Expr]
     over: str | None
     access: str
-    selection: SelectionDef
 
 
 TransactionDef = TypedDict(

@@ -32,21 +32,21 @@ class RoleCompiler:
     def definition(self) -> ir.RoleDef:
         """The plan's ``RoleDef``."""
         key = [self._part(part, self._node_of(part)) for part in self._role.keys]
-        return {
+        role: ir.RoleDef = {
             "name": self._name,
             "table": self._role.table,
             "key": key,
             "over": self._over,
             "access": self._role.access,
-            "selection": self._selection(),
         }
+        if isinstance(self._role, Selection):
+            role["selection"] = self._selection(self._role)
+        return role
 
-    def _selection(self) -> ir.SelectionDef:
-        """Which rows the role is, where it is not one row."""
-        if not isinstance(self._role, Selection):
-            return {"conditions": [], "order": None}
-        conditions = [self._condition(condition) for condition in self._role.conditions]
-        order = self._role.order
+    def _selection(self, role: Selection) -> ir.SelectionDef:
+        """Which rows a role is that is not one row."""
+        conditions = [self._condition(condition) for condition in role.conditions]
+        order = role.order
         if order is None:
             return {"conditions": conditions, "order": None}
         direction: Literal["Ascending", "Descending"] = "Descending" if order.descending else "Ascending"
