@@ -1,6 +1,9 @@
 """Transactions that read all rows of a table: what they see is what plain Python sees."""
 
+import datetime as dt
 import random
+from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -161,3 +164,247 @@ def test_a_memory_limit_is_refused(tmp_path: Any) -> None:
     app, _, orders, _ = application()
     with pytest.raises(tm.TidemillError, match="transaction 'work' reads all rows of table 'accounts'"):
         app.run({orders: orders_of(1)}, state=tmp_path / "state", memory="64MiB")
+
+
+class Choice(tm.Row):
+    """What a phone has voted for."""
+
+    phone: int = tm.key()
+    contestant: str | None
+
+
+class Contestant(tm.Row):
+    name: str = tm.key()
+    votes: int = 0
+    last: tm.Time | None
+
+
+class Ballot(tm.Event):
+    at: tm.Time = tm.event_time()
+    phone: int
+    contestant: str | None
+    since: tm.Time | None
+
+
+@pytest.mark.parametrize("indexes", [[], [tm.index("contestant")]])
+def test_a_leaderboard_has_the_first_by_votes(indexes: list[tm.Index]) -> None:
+    app = tm.App("board")
+    choices = app.table(Choice, indexes=indexes)
+    contestants = app.table(Contestant, rows=[{"name": name} for name in "dcba"])
+    ballots = app.source(Ballot)
+
+    @app.transaction(ballots)
+    def vote(
+        ev,  # type: ignore[no-untyped-def]
+        choice=choices.row("phone", create=True),
+        before=contestants.row("choice.contestant"),
+        now=contestants.row("contestant"),
+        mine=choices.where("contestant"),
+        board=contestants.top(3, by="votes"),
+        late=contestants.between("last", "since"),
+    ):
+        if before.exists:
+            before.votes -= 1
+        if now.exists:
+            now.votes += 1
+            now.last = ev.at
+        choice.contestant = ev.contestant
+        order = ""
+        for one in board:
+            order = order + one.name
+        phones = 0
+        for one in mine:
+            phones += one.phone
+        recent = ""
+        for one in late:
+            recent = recent + one.name
+        tm.require(ev.phone < 90, "a wrong number")
+        return {"order": order, "among": len(mine), "phones": phones, "recent": recent}
+
+    start = dt.datetime(2026, 11, 26, tzinfo=dt.timezone.utc)
+    rng = random.Random(3)
+    given: list[dict[str, Any]] = []
+    for number in range(300):
+        at = start + dt.timedelta(seconds=number)
+        contestant = rng.choice(["a", "b", "c", "d", None])
+        since = rng.choice([None, at - dt.timedelta(seconds=4)])
+        given.append({"at": at, "phone": rng.randrange(100), "contestant": contestant, "since": since})
+    board = app.collect(vote.committed)
+    app.run({ballots: given}, workers=2, epoch=16)
+
+    voted: dict[int, str | None] = {}
+    last: dict[str, dt.datetime] = {}
+    wanted = []
+    for event in given:
+        if event["phone"] >= 90:
+            continue
+        votes = Counter(voted.values())
+        order = sorted("abcd", key=lambda name: (-votes[name], name))
+        same = [phone for phone, contestant in sorted(voted.items()) if contestant == event["contestant"]]
+        since = event["since"] or start
+        recent = [name for name in "abcd" if name in last and last[name] >= since]
+        wanted.append({"order": "".join(order[:3]), "among": len(same), "phones": sum(same), "recent": "".join(recent)})
+        voted[event["phone"]] = event["contestant"]
+        if event["contestant"] is not None:
+            last[event["contestant"]] = event["at"]
+    assert board.to_pylist() == wanted
+    assert any(event["recent"] == "" for event in wanted)
+
+
+class Offer(tm.Row):
+    id: int = tm.key()
+    item: str
+    price: tm.Decimal(9, 2)
+    left: int
+
+
+class Bid(tm.Event):
+    id: int
+    item: str
+    most: tm.Decimal(9, 2)
+    amount: int
+
+
+@pytest.mark.parametrize("indexes", [[], [tm.index("price"), tm.index("item")]])
+def test_an_order_book_gives_the_least_price_first(indexes: list[tm.Index]) -> None:
+    app = tm.App("book")
+    offers = [
+        {"id": number, "item": "tea" if number % 3 else "salt", "price": Decimal(price), "left": 2}
+        for number, price in enumerate(["2.50", "2.00", "2.50", "3.00", "1.00", "2.00", "0.50"])
+    ]
+    book = app.table(Offer, "book", rows=offers, indexes=indexes)
+    bids = app.source(Bid)
+
+    @app.transaction(bids)
+    def find(ev, offers=book.where("item").between("price", high="most").first("price", 2)):  # type: ignore[no-untyped-def]
+        tm.require(len(offers) > 0, "nothing so cheap")
+        for offer in offers:
+            return {"bid": ev.id, "offer": offer.id, "amount": min(ev.amount, offer.left)}
+
+    @app.transaction(find.committed, nested=True)
+    def take(ev, offer=book.row("offer")):  # type: ignore[no-untyped-def]
+        offer.left -= ev.amount
+        if offer.left == 0:
+            offer.delete()
+
+    given = app.collect(find.committed)
+    refused = app.collect(find.aborted)
+    made = [
+        ("tea", "2.20", 1),
+        ("tea", "9", 5),
+        ("tea", "0.90", 1),
+        ("salt", "9", 2),
+        ("salt", "2.50", 2),
+        ("tea", "9", 1),
+    ]
+    app.run({bids: [{"id": n, "item": i, "most": Decimal(m), "amount": a} for n, (i, m, a) in enumerate(made)]})
+    assert [(event["bid"], event["offer"], event["amount"]) for event in given.to_pylist()] == [
+        (0, 4, 1),
+        (1, 4, 1),
+        (3, 6, 2),
+        (4, 0, 2),
+        (5, 1, 1),
+    ]
+    assert [event["id"] for event in refused.to_pylist()] == [2]
+    assert [row["id"] for row in book.to_pylist()] == [1, 2, 3, 5]
+
+
+def test_values_are_those_of_earlier_rows_functions_and_constants() -> None:
+    app = tm.App("values")
+    accounts = app.table(Account, rows=[{"id": i, "number": n, "balance": n % 3} for i in "ab" for n in range(6)])
+    orders = app.source(Order)
+
+    @app.transaction(orders)
+    def work(  # type: ignore[no-untyped-def]
+        ev,
+        own=accounts.read("id", "number"),
+        alike=accounts.where(balance="own.balance"),
+        named=accounts.where(id=lambda e: e.id.lower(), balance=1),
+        noted=accounts.where(note=None),
+        some=accounts.between("number", lambda e: e.number, 4),
+        most=accounts.all().first("balance", descending=True),
+    ):
+        best = -1
+        for row in most:
+            best = row.number
+        return {"a": len(alike), "b": len(named), "c": len(noted), "d": len(some), "e": best}
+
+    given = app.collect(work.committed)
+    app.run({orders: [{"id": "a", "number": n, "what": "", "by": 0} for n in (2, 9)]})
+    assert given.to_pylist() == [
+        {"a": 4, "b": 2, "c": 12, "d": 6, "e": 2},
+        {"a": 0, "b": 2, "c": 12, "d": 0, "e": 2},
+    ]
+
+
+def test_explain_names_the_columns_that_are_searched() -> None:
+    app = tm.App("searched")
+    accounts = app.table(Account)
+    orders = app.source(Order)
+
+    @app.transaction(orders)
+    def work(ev, some=accounts.where("id").between("number", "by").top(2, by="balance")):  # type: ignore[no-untyped-def]
+        return {"count": len(some)}
+
+    text = app.explain()
+    what = "rows of accounts whose id is ev.id and whose number is at least ev.by, the 2 of the greatest balance"
+    assert f"some = {what}, found by a search of all rows, read only" in text
+    assert "one event at a time, as some searches balance, id, number of accounts" in text
+
+
+def refused(choose: Any) -> str:
+    app = tm.App("refused")
+    accounts = app.table(Account)
+    with pytest.raises(tm.PlanError) as error:
+        choose(accounts)
+    return str(error.value)
+
+
+def test_choices_without_a_meaning_are_refused() -> None:
+    assert "'where' has no column" in refused(lambda table: table.where())
+    assert "'name' is not a column; columns are id, number, balance, note" in refused(lambda t: t.where("name"))
+    assert "'between' has no bound" in refused(lambda table: table.between("number"))
+    assert "0 is not a number of rows" in refused(lambda table: table.first("number", 0))
+    assert "rows are chosen after the first of them" in refused(lambda t: t.top(3, by="balance").where("id"))
+    assert "in an order already" in refused(lambda table: table.top(3, by="balance").first("number"))
+
+
+def test_an_index_is_shown_and_begins_anew_in_each_run(tmp_path: Any) -> None:
+    found = []
+    for run, indexes in enumerate([[], [tm.index("note")], [tm.index("note"), tm.index("balance")], []]):
+        app = tm.App("indexed")
+        accounts = app.table(Account, indexes=indexes)
+        orders = app.source(Order)
+
+        @app.transaction(orders)
+        def work(ev, own=accounts.row("id", "number", create=True), same=accounts.where(note="what")):  # type: ignore[no-untyped-def]
+            seen = len(same)
+            own.note = ev.what
+            tm.require(ev.by >= 0, "no")
+            return {"seen": seen}
+
+        given = app.collect(work.committed)
+        app.run({orders: orders_of(run, 100)}, state=tmp_path / "state")
+        found += [event["seen"] for event in given.to_pylist()]
+        assert ("found by the index of note" in app.explain()) == bool(indexes)
+        assert ("indexed note" in app.explain()) == bool(indexes)
+    notes: dict[tuple[str, int], str] = {}
+    wanted = []
+    for run in range(4):
+        for order in orders_of(run, 100):
+            if order["by"] >= 0:
+                wanted.append(sum(note == order["what"] for note in notes.values()))
+                notes[order["id"], order["number"]] = order["what"]
+    assert found == wanted
+
+
+def test_indexes_without_a_meaning_are_refused() -> None:
+    for indexes, why in [
+        ([tm.index("nothing")], "'nothing' is not a column"),
+        ("balance", "its indexes are not a list of indexes"),
+        ([tm.index("note"), tm.index("note")], "index of 'note' is declared twice"),
+    ]:
+        app = tm.App("refused")
+        with pytest.raises(tm.TidemillError, match=why):
+            app.table(Account, indexes=indexes)  # type: ignore[arg-type]
+            app.explain()

@@ -39,6 +39,7 @@ from .own import SinkConnector, SourceConnector
 from .replies import Reply
 from .results import Collected
 from .schema import Event, Row, column, event_time, key
+from .selection import Index, index
 from .serving import Server
 from .session import AsyncSession, Flushed, Follower, Released, Savepoint, Session, Snapshot
 from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
@@ -66,6 +67,7 @@ __all__ = [
     "Generated",
     "GoneError",
     "IdempotencyError",
+    "Index",
     "LoadError",
     "MissedError",
     "PlanError",
@@ -105,6 +107,7 @@ __all__ = [
     "event_time",
     "generator",
     "hours",
+    "index",
     "ipc",
     "jsonl",
     "key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
 from . import _engine, ir
@@ -27,6 +27,7 @@ from .picked import first_definition, top_definition
 from .plan import PlanBuilder
 from .results import Collected
 from .schema import Event, Row
+from .selection import Index, indexed
 from .serving import Place, serve
 from .session import Session
 from .stream import Batches, Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
@@ -132,18 +133,26 @@ class App:
     # Declarations.
 
     @declaration
-    def table(self, row: type[R], name: str | None = None, rows: object = None, *, replace: bool = False) -> Table[R]:
+    def table(
+        self,
+        row: type[R],
+        name: str | None = None,
+        rows: object = None,
+        *,
+        indexes: Iterable[Index] = (),
+        replace: bool = False,
+    ) -> Table[R]:
         """A shared table of the rows of a class with at least one ``tm.key()``.
 
         ``rows`` is its content when a run begins: a connector (``tm.csv(...)``), Arrow data, or an
-        iterable of dicts. Raises ``PlanError``.
+        iterable of dicts. ``indexes`` are columns by which rows are found (``tm.index``). Raises ``PlanError``.
         """
         schema = declared_schema(row, Row, "a table", "tm.Row")
         own_name = checked(name or collection_name(row), "table")
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{own_name}'")
-        table: Table[R] = Table(self, own_name, schema, rows)
+        table: Table[R] = Table(self, own_name, schema, rows, indexed(own_name, schema, indexes))
         conversions = compile_conversions(own_name, schema)
         definition = table._definition({column: compiled.node for column, compiled in conversions.items()})
 

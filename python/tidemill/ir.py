@@ -142,7 +142,9 @@ WindowColumn = TypedDict(
 )
 ColumnDef = PlainColumn | WindowColumn
 KeyGroupsDef = TypedDict("KeyGroupsDef", {"column": str, "count": int})
-TableDef = TypedDict("TableDef", {"name": str, "columns": list[ColumnDef], "groups": KeyGroupsDef | None})
+TableDef = TypedDict(
+    "TableDef", {"name": str, "columns": list[ColumnDef], "indexes": list[str], "groups": KeyGroupsDef | None}
+)
 
 # Streams, transactions, sinks.
 
@@ -220,7 +222,30 @@ JoinDef = TypedDict(
     "JoinDef", {"left": str, "right": str | None, "on": list[tuple[Expr, Expr]], "bound": JoinBound, "how": str}
 )
 
-RoleDef = TypedDict("RoleDef", {"name": str, "table": str, "key": list[Expr], "over": str | None, "access": str})
+SameTest = TypedDict("SameTest", {"same": Expr})
+Bounds = TypedDict("Bounds", {"low": Expr | None, "high": Expr | None})
+BetweenTest = TypedDict("BetweenTest", {"between": Bounds})
+ConditionDef = TypedDict("ConditionDef", {"column": str, "test": SameTest | BetweenTest})
+OrderDef = TypedDict("OrderDef", {"column": str, "direction": Literal["Ascending", "Descending"], "count": int})
+SelectionDef = TypedDict("SelectionDef", {"conditions": list[ConditionDef], "order": OrderDef | None})
+
+
+class Selected(TypedDict, total=False):
+    """Of a role that is not one row: which rows it is."""
+
+    selection: SelectionDef
+
+
+class RoleDef(Selected):
+    """A role."""
+
+    name: str
+    table: str
+    key: list[Expr]
+    over: str | None
+    access: str
+
+
 TransactionDef = TypedDict(
     "TransactionDef",
     {

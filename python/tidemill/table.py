@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import ir
 from .errors import PlanError
 from .results import Rows
 from .roles import Key, Role, Value
 from .schema import RecordSchema, Row
+from .selection import SelectedRows, Selection
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Table"]
 
 R = TypeVar("R", bound=Row)
-R_co = TypeVar("R_co", bound=Row, covariant=True)
-
-
-class AllRows(Protocol[R_co]):
-    """All rows of a table, in the body of a transaction."""
-
-    def __iter__(self) -> Iterator[R_co]:
-        """The rows in the order of their keys."""
-        ...
-
-    def __len__(self) -> int:
-        """How many there are before the transaction."""
-        ...
 
 
 class Table(Rows, Generic[R]):
@@ -43,12 +31,15 @@ class Table(Rows, Generic[R]):
     with ``over="lines"``.
     """
 
-    def __init__(self, app: App, name: str, schema: RecordSchema, rows: object = None) -> None:
+    def __init__(
+        self, app: App, name: str, schema: RecordSchema, rows: object = None, indexes: tuple[str, ...] = ()
+    ) -> None:
         self._app = app
         self.name = name
         self._schema = schema
         self._given = rows
         self._initial = rows
+        self._indexes = indexes
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"
@@ -62,7 +53,8 @@ class Table(Rows, Generic[R]):
     def _definition(self, conversions: Mapping[str, ir.ConvertDef]) -> ir.TableDef:
         """The plan's ``TableDef``, given the conversions of its columns as they were compiled."""
         columns = [f.to_column(conversions.get(f.name)) for f in self._schema.fields]
-        return {"name": self.name, "columns": columns, "groups": self._schema.groups}
+        indexes = list(self._indexes)
+        return {"name": self.name, "columns": columns, "indexes": indexes, "groups": self._schema.groups}
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
         """A row that the transaction may read and write. Touching a missing row aborts; with
@@ -88,14 +80,39 @@ class Table(Rows, Generic[R]):
                 raise PlanError(f"'{name}' {what}", f"columns are {known}", f"table '{self.name}'")
         return self._role(key, "row", over, columns)
 
-    def all(self) -> AllRows[R]:
+    def all(self) -> SelectedRows[R]:
         """All rows of the table as they are before the transaction, to loop over in the order of their keys, and to
         count with ``len``. The loop only reads; rows that the transaction has deleted are passed over.
 
         Each transaction of the program then runs one event at a time, and the rows are found and sorted for each event:
         for small tables."""
+        return self._selection()
+
+    def where(self, /, *columns: str, **values: Value) -> SelectedRows[R]:
+        """As ``all``, but only rows whose columns have these values: ``where("contestant")`` those whose ``contestant``
+        is the event's field of that name, ``where(contestant="choice")`` those where it is the event's ``choice``.
+
+        Values are paths of fields or of an earlier role's columns, functions of the event, or constants other than
+        text. ``None`` finds the rows without a value."""
+        return self._selection().where(*columns, **values)
+
+    def between(self, column: str, low: Value = None, high: Value = None) -> SelectedRows[R]:
+        """As ``all``, but only rows whose column is no less than ``low`` and no greater than ``high``, which are given
+        as in ``where``. A bound that is left out or ``None`` bounds nothing; rows without a value are left out."""
+        return self._selection().between(column, low, high)
+
+    def first(self, column: str, n: int = 1, *, descending: bool = False) -> SelectedRows[R]:
+        """The ``n`` rows with the least values of a column, or with ``descending=True`` the greatest, in this order.
+        Those of equal values are in the order of their keys; rows without a value come last."""
+        return self._selection().first(column, n, descending=descending)
+
+    def top(self, n: int, *, by: str) -> SelectedRows[R]:
+        """The ``n`` rows with the greatest values of a column: ``first(by, n, descending=True)``."""
+        return self._selection().top(n, by=by)
+
+    def _selection(self) -> SelectedRows[R]:
         # A role, with what can be done with it in the eyes of editors and type checkers.
-        return cast(AllRows[R], Role(self._app, self.name, (), "all"))
+        return cast(SelectedRows[R], Selection(self._app, self.name, (), "all", schema=self._schema))
 
     @property
     def woken(self) -> Stream[Any]:

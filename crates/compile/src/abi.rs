@@ -63,8 +63,8 @@ pub struct InputView {
     pub columns: *const ColumnView,
     /// Event `i` → its row in columns that are addressed by row.
     pub index: *const u32,
-    /// Per role: row addresses, by `i`, or by `starts[role][i] + element`. For a role that is all rows of its table: by `i`,
-    /// the address of their number and, after it, their addresses in the order of keys.
+    /// Per role: row addresses, by `i`, or by `starts[role][i] + element`. For a role that is not one row: by `i`, the address
+    /// of their number and, after it, their addresses in their order.
     pub rows: *const *const u64,
     /// Per role: for roles over a list, where the rows of event `i` start.
     pub starts: *const *const u32,

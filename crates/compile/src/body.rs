@@ -49,12 +49,12 @@ pub struct RoleState<'p> {
     pub role: &'p tidemill_plan::Role,
     pub table: &'p Table,
     pub layout: RowLayout,
-    /// The row of a role without list, or where all rows of its table are listed; loaded once.
+    /// The row of a role without list, or where the rows of one that is not one row are listed; loaded once.
     pub row: Option<Value>,
     /// Address of the role's rows, and for a role over a list of its starts.
     pub rows: Value,
     pub starts: Value,
-    /// Whether the row is known to exist at this point of the code. Never for a role over a list or all rows of a table.
+    /// Whether the row is known to exist at this point of the code. Never for a role over a list or that is not one row.
     pub known: bool,
 }
 
@@ -177,7 +177,7 @@ impl Body<'_, '_> {
         self.row_of_element(role, number)
     }
 
-    /// The row at hand of a role that is all rows of its table ([`InputView::rows`]), by the local with its number.
+    /// The row at hand of a role that is not one row ([`InputView::rows`]), by the local with its number.
     fn scanned_row(&mut self, role: RoleId, number: usize) -> Value {
         let rows = self.roles[role].row.expect("a role without list has one address");
         let number = self.local(number).word;

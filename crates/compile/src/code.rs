@@ -42,7 +42,7 @@ pub struct TransactionCode {
     /// Of a root of nested transactions: captures what its abort shows, with the reason that its verdict has. The rows
     /// are as they were before it.
     pub refuse: Option<AccessFn>,
-    /// By role: reads its key from rows, where it is dependent.
+    /// By role: reads what its rows are found by when it is about to run ([`tidemill_plan::Role::late_values`]), if anything.
     pub keys: Vec<Option<KeyCode>>,
     /// Runs it in parts, where it can be taken apart.
     pub operations: Option<OperationsCode>,
@@ -58,8 +58,8 @@ pub struct TransactionCode {
     pub emit_base: usize,
 }
 
-/// The code of a dependent key: run on an event, it captures the parts of the key as what is committed, or
-/// aborts where there is no row to read one from.
+/// The code of a dependent key, or of the values in a selection: run on an event, it captures these as what is committed,
+/// or aborts where there is no row to read one from.
 pub struct KeyCode {
     /// Reads it.
     pub run: AccessFn,
@@ -340,9 +340,9 @@ fn compile_input(
     };
     let mut keys = Vec::new();
     for (r, role) in transaction.roles.iter().enumerate() {
-        keys.push(match role.is_dependent() {
-            false => None,
-            true => {
+        keys.push(match role.late_values().is_empty() {
+            true => None,
+            false => {
                 let (reader, plan, schema) = key_reader(transaction, r);
                 let id =
                     make(&format!("{name} key of {}", role.name), (&reader, None), [&plan, &unseen], &schema, false)?;
@@ -379,10 +379,10 @@ fn compile_input(
     Ok(Pending { id: function, refuse, parts, keys, code })
 }
 
-/// A transaction that returns the key of a role and does nothing else, and how that is put together.
+/// A transaction that returns what the rows of a role are found by and does nothing else, and how that is put together.
 fn key_reader(transaction: &Transaction, role: RoleId) -> (Transaction, OutputPlan, Schema) {
-    let key = &transaction.roles[role].key;
-    let fields = key.iter().cloned().map(OutputField::Value).collect();
+    let key = transaction.roles[role].late_values();
+    let fields = key.iter().map(|&part| OutputField::Value(part.clone())).collect();
     let committed = CommittedOutput { passes_event: false, ..transaction.committed.clone() };
     let reader = Transaction { body: vec![Stmt::Return { fields: Some(fields) }], committed, ..transaction.clone() };
     let captured: Vec<ColumnType> = key.iter().map(|part| part.ty).collect();

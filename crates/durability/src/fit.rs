@@ -370,7 +370,14 @@ mod tests {
             let key = Column::new("id", Type::Int);
             let default = Some(Value::Bytes(Vec::new()));
             let column = Column { default, window, ..Column::new("w", Type::Bytes) };
-            Table { name: "t".into(), columns: vec![key, column], key: vec![0], groups: None, is_hidden: false }
+            Table {
+                name: "t".into(),
+                columns: vec![key, column],
+                key: vec![0],
+                indexes: vec![],
+                groups: None,
+                is_hidden: false,
+            }
         };
         assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
         let why = "table t: w is window of int over 10 in slides of 2 in the state, and window of int over 15 in slides \
@@ -386,7 +393,7 @@ mod tests {
             ..Column::new(name, Type::Int)
         };
         let columns = columns.into_iter().enumerate().map(column).collect();
-        Table { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false }
+        Table { name: "t".into(), columns, key: vec![0], indexes: vec![], groups: None, is_hidden: false }
     }
 
     #[test]

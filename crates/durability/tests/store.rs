@@ -282,7 +282,7 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
     for (value, keep, is_read) in windows {
         let column = |name: &str, ty: Type, window| Column { window, ..Column::new(name, ty) };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(Window { value, keep }))];
-        let table = Table { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false };
+        let table = Table { name: "t".into(), columns, key: vec![0], indexes: vec![], groups: None, is_hidden: false };
         let program = Identity { tables: vec![table], ..program() };
         let storage = SimStorage::new(1);
         let how = OpenState {

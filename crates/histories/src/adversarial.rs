@@ -9,6 +9,7 @@ mod limits;
 mod nests;
 mod rows;
 mod scans;
+mod selections;
 mod transfers;
 mod undo;
 mod values;
@@ -47,6 +48,10 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("all rows within nests", scans::nested()),
         ("batches of a number of events", batches::counted()),
         ("batches of intervals of time", batches::of_intervals()),
+        ("rows that conditions choose", selections::of_changes(&[])),
+        ("rows that conditions choose within nests", selections::nested(&[])),
+        ("rows that indexes find", selections::of_changes(&["side", "price", "amount", "id"])),
+        ("rows that indexes find within nests", selections::nested(&["side"])),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

@@ -3,8 +3,9 @@
 use tidemill_model::{Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{
-    AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, Function, OriginDef, Plan, Record, RoleDef, Stmt,
-    StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, UnaryOp, WindowDef,
+    AccessDef, BinaryOp, ColumnDef, CompareOp, ConditionDef, Direction, Expr, ExprNode, Function, OrderDef, OriginDef,
+    Plan, Record, RoleDef, SelectionDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TestDef, TransactionDef,
+    UnaryOp, WindowDef,
 };
 
 /// A decimal of as many digits as there are.
@@ -175,15 +176,15 @@ pub fn windowed(name: &str, value: Type, window: WindowDef) -> ColumnDef {
 }
 
 pub fn table(name: &str, columns: Vec<ColumnDef>) -> TableDef {
-    TableDef { name: name.into(), columns, groups: None }
+    TableDef::new(name, columns)
 }
 
 pub fn role(name: &str, table: &str, key: Vec<Expr>, access: AccessDef) -> RoleDef {
-    RoleDef { name: name.into(), table: table.into(), key, over: None, access }
+    RoleDef::row(name, table, key, access)
 }
 
 pub fn role_over(name: &str, table: &str, key: Vec<Expr>, list: &str, access: AccessDef) -> RoleDef {
-    RoleDef { name: name.into(), table: table.into(), key, over: Some(list.into()), access }
+    RoleDef { over: Some(list.into()), ..role(name, table, key, access) }
 }
 
 pub fn list(name: &str, item: ListItem) -> Field {
@@ -220,4 +221,21 @@ pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body
 
 pub fn plan(name: &str, tables: Vec<TableDef>, streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Plan {
     Plan { tables, streams, transactions, ..PlanBuilder::new(name).build() }
+}
+
+/// A role that is the rows of a table that pass the conditions, in this order.
+pub fn rows_of(name: &str, table: &str, conditions: Vec<ConditionDef>, order: Option<OrderDef>) -> RoleDef {
+    RoleDef { selection: SelectionDef { conditions, order }, ..all_rows(name, table) }
+}
+
+pub fn same(column: &str, value: Expr) -> ConditionDef {
+    ConditionDef { column: column.into(), test: TestDef::Same(value) }
+}
+
+pub fn between(column: &str, low: Option<Expr>, high: Option<Expr>) -> ConditionDef {
+    ConditionDef { column: column.into(), test: TestDef::Between { low, high } }
+}
+
+pub fn first(column: &str, direction: Direction, count: u64) -> Option<OrderDef> {
+    Some(OrderDef { column: column.into(), direction, count })
 }

@@ -3,6 +3,7 @@
 use crate::ast::*;
 use crate::expressions::{View, Visible, column_type, constant};
 use crate::random::Random;
+use crate::selections::random_selection;
 use crate::windows::{aggregates, usable};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::{
@@ -78,8 +79,11 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     }
     if task.scans && random.chance(60) {
         for number in 0..random.between(1, 2) {
-            let table = random.pick(task.tables).name.clone();
-            roles.push(all_rows(&format!("a{number}"), &table));
+            let table = random.pick(task.tables);
+            let mut view = event_view(task.schema, task.lists_open, 0);
+            view.strict = true;
+            let selection = random_selection(random, table, &view, &roles, task.tables);
+            roles.push(RoleDef { selection, ..all_rows(&format!("a{number}"), &table.name) });
         }
     }
     let outputs = (0..random.below(3)).map(|n| random_output(random, task, format!("e{n}"))).collect();
@@ -155,11 +159,11 @@ fn random_role(random: &mut Random, task: &Task, name: String, before: Option<&R
         true => *random.pick(&[Row, Row, Create, Create, Create, Read, ReadDefault]),
         false => *random.pick(&[Row, Row, Read]),
     };
-    RoleDef { name, table: table.name.clone(), key, over, access }
+    RoleDef { over, ..RoleDef::row(name, &table.name, key, access) }
 }
 
 /// One column of a key. Mostly a field as it is, so that rows are found.
-fn random_key(random: &mut Random, view: &View, ty: Type) -> Expr {
+pub fn random_key(random: &mut Random, view: &View, ty: Type) -> Expr {
     let fits: Vec<&Visible> = view.values.iter().filter(|v| v.ty.ty == ty).collect();
     match (random.pick_any(&fits), ty) {
         (Some(field), _) if random.chance(65) => field.expr.clone(),

@@ -16,6 +16,7 @@ mod join;
 mod over;
 mod plans;
 mod random;
+mod selections;
 mod wakes;
 mod windows;
 

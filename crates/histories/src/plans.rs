@@ -76,6 +76,9 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     let takes_late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40);
     // Few plans read all rows of tables: their events are followed one by one.
     let scans = Random::new(seed ^ 0x05_ca_45).chance(15);
+    if scans {
+        random_indexes(seed, &mut plan.tables);
+    }
     for level in 0..levels {
         let built = Level { level, size, risk, takes_late, scans };
         built.derive(&mut random, &mut plan);
@@ -121,6 +124,16 @@ fn nest(random: &mut Random, plan: &mut Plan) {
         if plan.transactions[index].nested && analyze(plan).is_err() {
             plan.transactions[index].nested = false;
         }
+    }
+}
+
+/// Gives columns indexes.
+fn random_indexes(seed: u64, tables: &mut [TableDef]) {
+    let mut random = Random::new(seed ^ 0x1d_e8);
+    for table in tables {
+        let can_have = |column: &&ColumnDef| column.window.is_none() && column.ty.ty != Type::Float;
+        let columns = table.columns.iter().filter(can_have).filter(|_| random.chance(50));
+        table.indexes = columns.map(|column| column.name.clone()).collect();
     }
 }
 

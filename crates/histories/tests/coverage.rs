@@ -103,7 +103,7 @@ const KINDS: &[&str] = &[
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Synopsis", "SynopsisRead value", "SynopsisRead times",
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
-    "missing Abort", "missing Default",
+    "missing Abort", "missing Default", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
     "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",

@@ -69,7 +69,7 @@ pub(crate) fn check(plan: &Plan) -> Vec<PlanError> {
         note("stream", &stream.name, found);
     }
     for transaction in &plan.transactions {
-        let keys = transaction.roles.iter().flat_map(|role| &role.key);
+        let keys = transaction.roles.iter().flat_map(|role| role.key.iter().chain(role.selection.expressions()));
         let own = transaction.over.iter().flat_map(|over| &over.own);
         let own = own.flat_map(|own| std::iter::once(&own.add).chain(&own.merge));
         let deep =

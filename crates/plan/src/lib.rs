@@ -19,6 +19,7 @@ mod operations;
 mod plan;
 mod print;
 mod program;
+mod selection;
 mod typed_visit;
 mod visit;
 mod waves;
@@ -41,6 +42,7 @@ pub use program::{
     ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest,
     Transaction, TransactionId, WordOp, bad_schema,
 };
+pub use selection::{Condition, ConditionDef, Direction, Order, OrderDef, Selection, SelectionDef, Test, TestDef};
 pub use waves::Waves;
 pub use window::{BANDS, COUNTER_ROWS, COUNTERS, HOME_BAND, Keep, REGISTERS, Slices, Window, record_nulls};
 

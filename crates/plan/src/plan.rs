@@ -3,7 +3,7 @@
 //! turns a plan into a [`crate::Program`], which is what interpreters and compilers read.
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::Limits;
+use crate::{Limits, SelectionDef};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, Value};
 
@@ -49,9 +49,19 @@ pub struct TableDef {
     pub name: String,
     /// Columns in declaration order.
     pub columns: Vec<ColumnDef>,
+    /// Columns whose values [`RoleDef::selection`] finds by an index, without a look at all rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<String>,
     /// Into which groups its keys fall that no transaction crosses ([`crate::Groups`]), if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroupsDef>,
+}
+
+impl TableDef {
+    /// A table without indexes and groups.
+    pub fn new(name: impl Into<String>, columns: Vec<ColumnDef>) -> Self {
+        TableDef { name: name.into(), columns, indexes: Vec::new(), groups: None }
+    }
 }
 
 /// Groups of keys: the value of a key column modulo their number.
@@ -599,6 +609,17 @@ pub struct RoleDef {
     pub over: Option<String>,
     /// What may be done and what a missing row means.
     pub access: AccessDef,
+    /// Which rows of the table, with [`AccessDef::All`].
+    #[serde(default)]
+    pub selection: SelectionDef,
+}
+
+impl RoleDef {
+    /// A role that is one row.
+    pub fn row(name: impl Into<String>, table: impl Into<String>, key: Vec<Expr>, access: AccessDef) -> Self {
+        let selection = SelectionDef::default();
+        RoleDef { name: name.into(), table: table.into(), key, over: None, access, selection }
+    }
 }
 
 /// What a role may do, and what it sees where its row is missing.
@@ -614,7 +635,8 @@ pub enum AccessDef {
     Read,
     /// `table.read(key, default=True)`: read only; a missing row reads as the columns' defaults.
     ReadDefault,
-    /// `table.all()`: all rows of the table, by [`StmtNode::ForRows`] and [`ExprNode::Rows`]; read only. The key is empty.
+    /// `table.all()`, `.where(…)`, `.between(…)`, `.first(…)` and `.top(…)`: the rows of the table that [`RoleDef::selection`]
+    /// chooses, by [`StmtNode::ForRows`] and [`ExprNode::Rows`]; read only. The key is empty.
     All,
 }
 

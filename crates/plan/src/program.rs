@@ -23,7 +23,7 @@
 //! over that list at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Aggregate, Ask, Limits, Window};
+use crate::{Aggregate, Ask, Limits, Selection, Window};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
@@ -73,7 +73,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A transaction with a role that is all rows of its table, if there is one, and that role.
+    /// A transaction with a role that is rows of its table and not one row, if there is one, and that role.
     pub fn scan(&self) -> Option<(&Transaction, &Role)> {
         let mut roles = self.transactions.iter().flat_map(|t| t.roles.iter().map(move |role| (t, role)));
         roles.find(|(_, role)| role.scan.is_some())
@@ -135,6 +135,9 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// Indices of the key columns, in order; at least one.
     pub key: Vec<usize>,
+    /// The columns with an index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<usize>,
     /// Declared groups of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroups>,
@@ -665,13 +668,16 @@ pub struct Role {
     pub key: Vec<Expr>,
     /// The list field with a row per element.
     pub over: Option<usize>,
-    /// Where the role is all rows of its table: the local, an `Int`, whose value is the number of the row at hand, from 0,
-    /// in the order of keys (false before true, words by number, text and bytes by their bytes). The rows are those before
-    /// the transaction, and stay at their numbers: one that is deleted is missing then. A loop from 0 to [`Node::Rows`]
-    /// sets the local, nothing else does, and the role's cells are read inside of such a loop only. The key is empty,
-    /// nothing is written, and nothing is shown with an abort.
+    /// Where the role is rows of its table, and not one row: the local, an `Int`, whose value is the number of the row at
+    /// hand, from 0, in the order of [`Role::selection`] or of keys (false before true, words by number, text and bytes by
+    /// their bytes). The rows are those before the transaction, and stay at their numbers: one that is deleted is missing
+    /// then. A loop from 0 to [`Node::Rows`] sets the local, nothing else does, and the role's cells are read inside of such
+    /// a loop only. The key is empty, nothing is written, and nothing is shown with an abort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<LocalId>,
+    /// Which rows such a role is: chosen on the rows as they are before the transaction.
+    #[serde(default, skip_serializing_if = "Selection::is_all")]
+    pub selection: Selection,
     /// What a read of a missing row gives.
     pub missing: Missing,
     /// Whether a write to a missing row inserts it with the defaults first.
@@ -791,7 +797,7 @@ pub enum Node {
     Cell { role: RoleId, element: Option<LoopId>, column: usize },
     /// Whether the role's row exists as of now; false where the key is null.
     Exists { role: RoleId, element: Option<LoopId> },
-    /// How many rows a role has that is all rows of its table; `Int`. See [`Role::scan`].
+    /// How many rows a role has that is not one row; `Int`. See [`Role::scan`].
     Rows { role: RoleId },
     /// The number of elements of a list field.
     Length(usize),

@@ -30,6 +30,7 @@ mod limits;
 mod moments;
 pub mod order;
 mod records;
+mod selection;
 mod synopsis;
 mod table;
 mod trace;

@@ -3,6 +3,7 @@
 use crate::Record;
 use crate::expression::{Scope, evaluate, output_fields};
 use crate::limits::Sums;
+use crate::selection::chosen;
 use crate::table::{Key, Table, default_row};
 use crate::trace::{Step, TransactionTrace};
 use std::cell::RefCell;
@@ -128,7 +129,8 @@ impl<'a> Execution<'a> {
             run.dependent.insert(id, key);
         }
         for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.scan.is_some()) {
-            run.scans.insert(id, run.tables[role.table].keys());
+            let keys = chosen(&role.selection, &run.tables[role.table], |value| evaluate(value, &run));
+            run.scans.insert(id, keys);
         }
         run
     }

@@ -13,6 +13,7 @@ use tidemill_compile::{Code, CompileError};
 use tidemill_durability::StateDirectory;
 use tidemill_plan::{Groups, Program, StreamId, TableId};
 use tidemill_recovery::{Control, Durability, RunError, migrate, seed};
+use tidemill_stages::access::indexes;
 use tidemill_stages::access::read::Kept;
 use tidemill_stages::access::shape::EpochShape;
 use tidemill_stages::digest::committed_streams;
@@ -95,7 +96,8 @@ impl Engine {
         let due_rows = due::indexes(&program, &wiring, &tables);
         let groups = Groups::of(&program);
         let kept = Kept::of(&program);
-        let machine = Machine { program, code, wiring, groups, tables, due_rows, kept, logging };
+        let column_indexes = indexes::of(&program);
+        let machine = Machine { program, code, wiring, groups, tables, due_rows, column_indexes, kept, logging };
         Ok(Engine { machine: Arc::new(machine) })
     }
 
@@ -105,7 +107,8 @@ impl Engine {
         let tables = machine.program.tables.iter().map(Table::new).collect();
         let due_rows = due::indexes(&machine.program, &machine.wiring, &tables);
         let kept = Kept::of(&machine.program);
-        Engine { machine: Arc::new(Machine { tables, due_rows, kept, ..machine }) }
+        let column_indexes = indexes::of(&machine.program);
+        Engine { machine: Arc::new(Machine { tables, due_rows, column_indexes, kept, ..machine }) }
     }
 
     /// The program.

@@ -31,6 +31,7 @@ use std::time::Duration;
 use tidemill_durability::{Bug, StateError};
 use tidemill_plan::Program;
 use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
+use tidemill_stages::access::indexes;
 use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::epoch::Epoch;
@@ -140,6 +141,7 @@ impl Run {
         let on = Shared { machine: engine.machine.clone(), environment: environment.clone(), control, failure };
         let open = |durability| Durable::open(durability, options.memory, &on, &mut sinks, tick);
         let durable = durability.map(open).transpose()?;
+        indexes::forget(&on.machine);
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
         let count = if options.workers == 0 { environment.parallelism() } else { options.workers };
         let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), options, count, first));

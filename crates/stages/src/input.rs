@@ -41,7 +41,7 @@ pub struct Input {
     pub seen: Vec<NativeColumn>,
     /// The verdict of each event.
     pub verdicts: Vec<Verdict>,
-    /// By role: the captured parts of a dependent key.
+    /// By role: the captured parts of a dependent key, or the captured values of a selection.
     pub keys: Vec<Vec<NativeColumn>>,
     /// In a cascade: how many of the events have run.
     ran: u32,

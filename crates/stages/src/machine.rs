@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code, TransactionCode};
 use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
-use tidemill_state::{Earliest, RowAddress, Table};
+use tidemill_state::{ColumnIndex, Earliest, RowAddress, Table};
 use typed_index_collections::TiVec;
 
 /// Which data of an epoch is logged (S-Store, §3.2.5).
@@ -38,6 +38,9 @@ pub struct Machine {
     /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary, if these are of a table. The worker that accesses an epoch notes the
     /// rows that it may have changed; the gate looks for what is due while no epoch is accessed.
     pub due_rows: Vec<Option<Mutex<Earliest>>>,
+    /// The indexes of columns, by table. The worker that accesses an epoch searches them and notes the rows that it may
+    /// change.
+    pub column_indexes: TiVec<TableId, Mutex<Vec<ColumnIndex>>>,
     /// Copies of whole tables that hold still.
     pub kept: Kept,
     /// Which data a durable run logs.
@@ -91,8 +94,10 @@ pub struct Scratch {
     pub keys: KeyScratch,
     /// Views of the current root.
     pub views: Vec<ColumnView>,
-    /// By role of the transaction at hand that is all rows of its table: their number, then their addresses.
+    /// By role of the transaction at hand that is not one row: the number of its rows, then their addresses.
     pub scans: Vec<Vec<RowAddress>>,
+    /// Within a nest: the rows that were noted for indexes since it began.
+    pub noted: Vec<(TableId, RowAddress)>,
 }
 
 #[allow(unsafe_code)]
@@ -108,6 +113,7 @@ impl Scratch {
             keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),
             scans: Vec::new(),
+            noted: Vec::new(),
         }
     }
 }

@@ -19,13 +19,14 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`,
-//! `nodes`, `point_read`, `read_snapshot`, `rows`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on
+//! `blob`, `column_index`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`,
+//! `nodes`, `point_read`, `read_snapshot`, `rows`, `scan`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on
 //! these invariants.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod blob;
+mod column_index;
 mod copies;
 mod direct;
 mod earliest;
@@ -57,6 +58,7 @@ mod table;
 mod text_bytes;
 mod transfer;
 
+pub use column_index::ColumnIndex;
 pub use earliest::{Earliest, RowsAt};
 pub use evict::{Eviction, Removal, Victims, Wrongly};
 pub use evicted::TableMemory;
@@ -71,6 +73,7 @@ pub use point_read::PointRead;
 pub use read_snapshot::ReadSnapshot;
 pub use recent::RecentKeys;
 pub use rows::RowAddress;
+pub use scan::CellValue;
 pub use shape::RowShape;
 #[cfg(feature = "loom")]
 pub use sync::model::{reads_key, reads_row, writes_key, writes_row};

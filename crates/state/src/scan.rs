@@ -1,35 +1,111 @@
-//! All rows of a table in the order of their keys, for a transaction that reads them.
+//! The rows of a table that a selection chooses, for a transaction that reads them.
 //!
-//! Nothing is kept between two scans: each looks at all slots and sorts the rows that exist, n log n for n of them. A table
-//! that is scanned often should be small.
+//! Nothing is kept between two scans but indexes ([`ColumnIndex`]). A condition on a column with an index looks at the rows
+//! that it holds for; without one all slots are looked at. The k chosen rows are sorted, k log k.
 
 use crate::blob;
+use crate::column_index::{ColumnIndex, Search};
 use crate::rows::{RowAddress, read};
 use crate::table::Table;
 use std::cmp::Ordering;
-use tidemill_model::VIRTUAL_NODE_COUNT;
+use tidemill_model::{Type, VIRTUAL_NODE_COUNT};
+use tidemill_plan::{Condition, Direction, Order, Selection, Test};
+
+/// The value of a cell, or what one is compared with. Two of one column have an order: words by number, floats by IEEE, text
+/// and bytes by their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum CellValue<'a> {
+    /// No value. Equal to itself.
+    None,
+    /// A bool, int, time or decimal.
+    Word(i64),
+    /// A float.
+    Float(f64),
+    /// A text or bytes.
+    Text(&'a [u8]),
+}
+
+impl CellValue<'_> {
+    /// Whether it stands somewhere in the order of values: no value and NaN do not.
+    fn has_place(&self) -> bool {
+        *self != CellValue::None && self.partial_cmp(self).is_some()
+    }
+}
+
+impl Search<'_> {
+    fn holds(&self, value: CellValue<'_>) -> bool {
+        match self {
+            Search::Same(other) => value == *other,
+            Search::Between(low, high) => {
+                let is_within = |bound: &CellValue<'_>, holds: fn(Ordering) -> bool| {
+                    *bound == CellValue::None || value.partial_cmp(bound).is_some_and(holds)
+                };
+                value.has_place() && is_within(low, Ordering::is_ge) && is_within(high, Ordering::is_le)
+            }
+        }
+    }
+}
 
 impl Table {
-    /// Appends the addresses of the rows that exist, in the order of their keys: words by number, text and bytes by their
-    /// bytes, column by column. Slots may be made meanwhile.
+    /// Appends the addresses of the rows that exist and that the selection chooses, in its order; without one, in that of
+    /// their keys: words by number, text and bytes by their bytes, column by column. Slots may be made meanwhile.
+    ///
+    /// `values`: those of [`Selection::values`]. `indexes`: those of this table.
     ///
     /// # Safety
-    /// No thread writes a row of this table meanwhile, and no row of it is evicted.
-    pub unsafe fn scan(&self, rows: &mut Vec<RowAddress>) {
-        let first = rows.len();
+    /// No thread writes a row of this table meanwhile, and no row of it is evicted. The indexes are of this table.
+    pub unsafe fn select(
+        &self,
+        selection: &Selection,
+        values: &[CellValue<'_>],
+        indexes: &mut [ColumnIndex],
+        rows: &mut Vec<RowAddress>,
+    ) {
+        let (first, mut searches) = (rows.len(), searches(&selection.conditions, values));
+        let holds = |searches: &[(usize, Search<'_>)], row: RowAddress| {
+            searches.iter().all(|(column, search)| search.holds(self.comparable(row, *column)))
+        };
+        let indexed = searches.iter().position(|(column, _)| indexes.iter().any(|index| index.column() == *column));
+        if let Some((column, search)) = indexed.map(|indexed| searches.swap_remove(indexed)) {
+            let mut found = Vec::new();
+            let index = indexes.iter_mut().find(|index| index.column() == column).expect("an index of this column");
+            // SAFETY: by the caller.
+            unsafe { index.find(self, search, &mut found) };
+            rows.extend(found.into_iter().filter(|&row| holds(&searches, row)));
+        } else {
+            // SAFETY: by the caller.
+            unsafe {
+                self.each_existing(|row| {
+                    if holds(&searches, row) {
+                        rows.push(row);
+                    }
+                });
+            }
+        }
+        rows[first..].sort_unstable_by(|&left, &right| self.compare_keys(left, right));
+        if let Some(order) = &selection.order {
+            rows[first..].sort_by(|&left, &right| self.compare_by(order, left, right));
+            rows.truncate(first.saturating_add(usize::try_from(order.count).unwrap_or(usize::MAX)));
+        }
+    }
+
+    /// Calls `each` for all rows that exist, in no order.
+    ///
+    /// # Safety
+    /// No thread writes a header of this table meanwhile, and no row of it is evicted.
+    pub(crate) unsafe fn each_existing(&self, mut each: impl FnMut(RowAddress)) {
         for node in 0..VIRTUAL_NODE_COUNT {
-            let mut add = |chunk| {
+            let mut visit = |chunk| {
                 self.each_slot_of(node, chunk, |row| {
                     // SAFETY: a slot of this table; by the caller no thread writes it.
                     if unsafe { self.exists(row) } {
-                        rows.push(row);
+                        each(row);
                     }
                 })
             };
-            let chunks = (0..).find(|&chunk| !add(chunk));
+            let chunks = (0..).find(|&chunk| !visit(chunk));
             debug_assert!(chunks.is_some(), "a node's chunks come to an end");
         }
-        rows[first..].sort_unstable_by(|&left, &right| self.compare_keys(left, right));
     }
 
     fn compare_keys(&self, left: RowAddress, right: RowAddress) -> Ordering {
@@ -45,4 +121,52 @@ impl Table {
         });
         parts.fold(Ordering::Equal, Ordering::then)
     }
+
+    /// Values without a place come last in both directions.
+    fn compare_by(&self, order: &Order, left: RowAddress, right: RowAddress) -> Ordering {
+        let (left, right) = (self.comparable(left, order.column), self.comparable(right, order.column));
+        match (left.partial_cmp(&right), order.direction) {
+            _ if !left.has_place() || !right.has_place() => right.has_place().cmp(&left.has_place()),
+            (Some(ordering), Direction::Ascending) => ordering,
+            (Some(ordering), Direction::Descending) => ordering.reverse(),
+            (None, _) => unreachable!("values that have a place can be compared"),
+        }
+    }
+
+    /// The value of a cell of an existing row that no thread writes. The text lives until the row is written.
+    pub(crate) fn comparable<'a>(&self, row: RowAddress, column: usize) -> CellValue<'a> {
+        let (header, bit) = self.layout().null_bit(column);
+        // SAFETY: by the callers a slot of this table, which owns live blobs (invariant 4).
+        unsafe {
+            if read(row, header) & bit != 0 {
+                return CellValue::None;
+            }
+            let word = read(row, self.layout().cell(column));
+            match self.definition().columns[column].ty.ty {
+                Type::Str | Type::Bytes => CellValue::Text(blob::bytes(word)),
+                Type::Float => CellValue::Float(f64::from_bits(word)),
+                _ => CellValue::Word(word as i64),
+            }
+        }
+    }
+}
+
+/// The columns of conditions, and what is looked for in them.
+fn searches<'a>(conditions: &[Condition], values: &[CellValue<'a>]) -> Vec<(usize, Search<'a>)> {
+    let mut values = values.iter().copied();
+    let mut next = || values.next().expect("each value of a selection is given");
+    let search = |Condition { column, test }: &Condition| {
+        let search = match test {
+            Test::Same(_) => Search::Same(next()),
+            Test::Between { low, high } => {
+                let mut bound = |given: bool| if given { next() } else { CellValue::None };
+                let low = bound(low.is_some());
+                Search::Between(low, bound(high.is_some()))
+            }
+        };
+        (*column, search)
+    };
+    let searches = conditions.iter().map(search).collect();
+    assert!(values.next().is_none(), "each value belongs to a condition");
+    searches
 }

@@ -13,6 +13,7 @@ fn numbers() -> Table {
         name: "numbers".into(),
         columns: vec![column("key"), column("value")],
         key: vec![0],
+        indexes: vec![],
         groups: None,
         is_hidden: false,
     })

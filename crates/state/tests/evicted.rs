@@ -118,7 +118,14 @@ impl Subject {
     fn new(count: u64) -> Subject {
         let column = |name: &str, ty| Column::new(name, ColumnType::required(ty));
         let columns = vec![column("key", Type::Str), column("value", Type::Int)];
-        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false });
+        let table = Table::new(&Definition {
+            name: "t".into(),
+            columns,
+            key: vec![0],
+            indexes: vec![],
+            groups: None,
+            is_hidden: false,
+        });
         let store = Arc::new(Store::default());
         *store.shape.lock() = Some(table.shape().clone());
         let model: BTreeMap<_, _> = (0..count).map(|key| (name(key), key)).collect();

@@ -32,7 +32,14 @@ fn numbers() -> Arc<Table> {
     let ty = ColumnType::required(Type::Int);
     let column = |name: &str| Column::new(name, ty);
     let columns = vec![column("key"), column("value")];
-    Arc::new(Table::new(&Definition { name: "numbers".into(), columns, key: vec![0], groups: None, is_hidden: false }))
+    Arc::new(Table::new(&Definition {
+        name: "numbers".into(),
+        columns,
+        key: vec![0],
+        indexes: vec![],
+        groups: None,
+        is_hidden: false,
+    }))
 }
 
 fn resolve(table: &Table, keys: &[u64]) -> Vec<RowAddress> {

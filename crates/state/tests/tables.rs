@@ -13,7 +13,14 @@ fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
     let keys = key.iter().map(|&ty| ColumnType::required(ty));
     let columns = keys.chain(others.iter().copied()).enumerate();
     let columns = columns.map(|(i, ty)| Column::new(format!("c{i}"), ty)).collect();
-    Definition { name: "things".into(), columns, key: (0..key.len()).collect(), groups: None, is_hidden: false }
+    Definition {
+        name: "things".into(),
+        columns,
+        key: (0..key.len()).collect(),
+        indexes: vec![],
+        groups: None,
+        is_hidden: false,
+    }
 }
 
 fn numbers() -> Table {
@@ -590,7 +597,14 @@ fn windows_that_are_none_are_refused() {
         let window = Window { value, keep };
         let column = |name: &str, ty: Type, window| Column { window, ..Column::new(name, ty) };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(window))];
-        let table = Table::new(&Definition { name: "t".into(), columns, key: vec![0], groups: None, is_hidden: false });
+        let table = Table::new(&Definition {
+            name: "t".into(),
+            columns,
+            key: vec![0],
+            indexes: vec![],
+            groups: None,
+            is_hidden: false,
+        });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
         assert_eq!(table.preload(&batch).is_ok(), holds, "{keep:?} of {value}: {bytes:?}");
     }

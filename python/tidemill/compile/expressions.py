@@ -219,7 +219,7 @@ class Expressions:
             )
         if scope.scan(node) is not None:
             hint = f"count them with len({node.id}), or loop over them"
-            raise self._refuse(node, f"'{node.id}' is all rows of a table, not a value", hint)
+            raise self._refuse(node, f"'{node.id}' is rows of a table, not a value", hint)
         if node.id in scope.roles:
             raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
         if node.id in scope.elements:
@@ -254,7 +254,7 @@ class Expressions:
                 return ir.expr({"event": scope.field_of(name, node.attr)}, span)
             if scope.scan(node.value) is not None:
                 hint = f"loop over them: 'for row in {name}:' and use row.{node.attr}"
-                raise self._refuse(node, f"'{name}' is all rows of a table, not one", hint)
+                raise self._refuse(node, f"'{name}' is rows of a table, not one", hint)
             if name in scope.roles:
                 if node.attr in ROW_OPERATIONS:
                     raise self._refuse(

@@ -286,7 +286,7 @@ def _roles(source: Source, definition: Definition, function: FunctionType) -> di
 def _role(source: Source, node: ast.expr, name: str, values: dict[str, Any]) -> Role:
     value = values[name]
     if not isinstance(value, Role):
-        hint = "roles are table.row(...), .read(...), .new(...) and .all(); for a constant use a name outside"
+        hint = "roles are table.row(...), .read(...), .new(...), .all(), .where(...); for a constant use a name outside"
         raise source.refuse(node, f"the default of '{name}' is {type_name(value)}, not a role", hint)
     return value
 

@@ -138,7 +138,7 @@ def _checked_role(source: Source, node: ast.expr, name: str, role: object) -> Ro
         raise source.refuse(node, f"'{name}' is a row that is inserted, and a filter or map only reads", hint)
     if role.access == "all":
         hint = "let a transaction loop over them"
-        raise source.refuse(node, f"'{name}' is all rows of a table, and a filter or map has no loop", hint)
+        raise source.refuse(node, f"'{name}' is rows of a table, not one, and a filter or map has no loop", hint)
     if role.access not in ("read", "read_default"):
         key = ", ".join(repr(part) if isinstance(part, str) else "..." for part in role.keys)
         default = ", default=True" if role.access == "create" else ""

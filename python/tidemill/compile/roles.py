@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection
 from types import FunctionType
-from typing import Any
+from typing import Any, Literal
 
 from .. import ir
 from ..errors import CompileError
-from ..roles import Key, Role
+from ..roles import Key, Role, Value
+from ..selection import Between, Same, Selection
 from .expressions import Expressions
 from .lambdas import expression_of
 from .scope import Element, Scope
@@ -31,13 +32,44 @@ class RoleCompiler:
     def definition(self) -> ir.RoleDef:
         """The plan's ``RoleDef``."""
         key = [self._part(part, self._node_of(part)) for part in self._role.keys]
-        return {
+        role: ir.RoleDef = {
             "name": self._name,
             "table": self._role.table,
             "key": key,
             "over": self._over,
             "access": self._role.access,
         }
+        if isinstance(self._role, Selection):
+            role["selection"] = self._selection(self._role)
+        return role
+
+    def _selection(self, role: Selection) -> ir.SelectionDef:
+        """Which rows a role is that is not one row."""
+        conditions = [self._condition(condition) for condition in role.conditions]
+        order = role.order
+        if order is None:
+            return {"conditions": conditions, "order": None}
+        direction: Literal["Ascending", "Descending"] = "Descending" if order.descending else "Ascending"
+        by: ir.OrderDef = {"column": order.column, "direction": direction, "count": order.count}
+        return {"conditions": conditions, "order": by}
+
+    def _condition(self, condition: Same | Between) -> ir.ConditionDef:
+        if isinstance(condition, Same):
+            return {"column": condition.column, "test": {"same": self._chosen_by(condition.column, condition.value)}}
+        bounds: ir.Bounds = {
+            "low": None if condition.low is None else self._chosen_by("low", condition.low),
+            "high": None if condition.high is None else self._chosen_by("high", condition.high),
+        }
+        return {"column": condition.column, "test": {"between": bounds}}
+
+    def _chosen_by(self, keyword: str, value: Value) -> ir.Expr:
+        """A value in a selection, given by keyword or not."""
+        expression = self._value(keyword, value)
+        if self._over is not None:
+            node = self._node_of(value, keyword)
+            message = f"the rows of '{self._name}' are chosen by an element of '{self._over}'"
+            raise self._refuse(node, message, "choose them by a field of the event; a loop may pass over the others")
+        return expression
 
     def inserts(self) -> list[ir.Stmt]:
         """The statements that a ``new`` role begins the body with. After ``definition``."""
@@ -98,14 +130,17 @@ class RoleCompiler:
 
     def _node_of(self, part: object, keyword: str | None = None) -> ast.expr:
         """Where a part of the role is written: its own argument if that can be seen."""
-        if isinstance(self._default, ast.Call):
-            if keyword is None:
-                for argument in self._default.args:
-                    if isinstance(argument, ast.Constant) and argument.value == part:
-                        return argument
-            for given in self._default.keywords:
+        call: ast.expr = self._default
+        # A selection is a chain of calls.
+        while isinstance(call, ast.Call):
+            for given in call.keywords:
                 if given.arg == keyword and keyword is not None:
                     return given.value
+            if keyword is None or isinstance(self._role, Selection):
+                for argument in call.args:
+                    if isinstance(argument, ast.Constant) and argument.value == part:
+                        return argument
+            call = call.func.value if isinstance(call.func, ast.Attribute) else call.func
         return self._default
 
     def _refuse(self, node: ast.AST, message: str, hint: str) -> CompileError:

@@ -89,7 +89,7 @@ class Context:
     """The helpers that were called."""
     names: Names = field(default_factory=Names)
     scans: set[str] = field(default_factory=set)
-    """The roles of the plan that are all rows of a table."""
+    """The roles of the plan that are rows of a table, not one."""
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Scope:
     """The list fields of the event, or none if not known."""
     elements: dict[str, Element] = field(default_factory=dict)
     scanned: set[str] = field(default_factory=set)
-    """The variables of loops over all rows of a table: each stands for the row at hand."""
+    """The variables of loops over rows of a table: each stands for the row at hand."""
     sides: dict[str, str] = field(default_factory=dict)
     """Of the function of a join: the names of its events, with the sides of the plan for which they stand."""
     closed: Closed | None = None
@@ -144,7 +144,7 @@ class Scope:
         return isinstance(node, ast.Name) and node.id in self.roles
 
     def scan(self, node: ast.AST) -> str | None:
-        """The plan's name of a role that is all rows of a table, where the node is that role itself."""
+        """The plan's name of a role that is rows of a table, where the node is that role itself."""
         if not isinstance(node, ast.Name) or node.id in self.scanned:
             return None
         role = self.roles.get(node.id)

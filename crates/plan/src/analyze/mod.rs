@@ -34,6 +34,7 @@ mod records;
 mod rewrite;
 mod roles;
 mod scope;
+mod selection;
 mod setting;
 mod statements;
 mod streams;

@@ -279,10 +279,10 @@ impl Lowering<'_> {
         Ok(Lowered {
             early,
             windows: self.windows(due_time),
-            order: (!self.parts.is_empty()).then(|| TableDef {
-                name: "order".into(),
-                columns: vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))],
-                groups: None,
+            order: (!self.parts.is_empty()).then(|| {
+                let columns =
+                    [column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
+                TableDef::new("order", columns.to_vec())
             }),
             add: self.add()?,
             close: Some(on_due(self.name.to_owned(), AccessDef::ReadDefault, body)),
@@ -377,7 +377,7 @@ impl Lowering<'_> {
         columns.extend(self.cells.columns());
         columns.extend(self.owns.columns());
         columns.extend(self.top.iter().map(|(column, _)| column.clone()));
-        TableDef { name: "windows".into(), columns, groups: None }
+        TableDef::new("windows", columns)
     }
 
     /// Whether a row holds when its window begins.
@@ -404,7 +404,7 @@ impl Lowering<'_> {
         if key.is_empty() {
             key.push(0.into());
         }
-        RoleDef { name: name.into(), table: format!("{}.{table}", self.name), key, over: None, access }
+        RoleDef::row(name, format!("{}.{table}", self.name), key, access)
     }
 
     fn add(&self) -> Checked<TransactionDef> {
@@ -459,8 +459,7 @@ impl Lowering<'_> {
         let mut roles = vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())];
         if has_order {
             let table = format!("{}.order", self.name);
-            let key = vec![0.into()];
-            roles.push(RoleDef { name: ORDER.into(), table, key, over: None, access: AccessDef::Create });
+            roles.push(RoleDef::row(ORDER, table, vec![0.into()], AccessDef::Create));
         }
         Ok(TransactionDef {
             name: format!("{}.add", self.name),

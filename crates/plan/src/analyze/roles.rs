@@ -3,8 +3,9 @@
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::reasons::Reasons;
 use super::scope::{ActiveLoop, Scope, Site, Usage};
+use super::selection::selection;
 use crate::program::Expr as Typed;
-use crate::{AccessDef, Expr, ExprNode, Missing, Role, RoleDef, Table, TableId, TransactionDef};
+use crate::{AccessDef, Expr, ExprNode, Missing, Role, RoleDef, Selection, Table, TableId, TransactionDef};
 use tidemill_model::{ColumnType, Schema, Type};
 use typed_index_collections::TiSlice;
 
@@ -17,6 +18,8 @@ pub(super) struct RoleDraft {
     /// The list field with a row per element.
     pub over: Option<usize>,
     pub access: AccessDef,
+    /// Which rows of the table, where it is not one row.
+    pub selection: Selection,
 }
 
 impl RoleDraft {
@@ -35,7 +38,7 @@ impl RoleDraft {
         self.access == AccessDef::Create
     }
 
-    /// Whether it is all rows of its table.
+    /// Whether it is rows of its table, and not one row.
     pub fn is_scan(&self) -> bool {
         self.access == AccessDef::All
     }
@@ -61,6 +64,7 @@ impl RoleDraft {
             key: self.key,
             over: self.over,
             scan: None,
+            selection: self.selection,
         }
     }
 }
@@ -93,15 +97,19 @@ fn draft(
     let table = tables.position(|t| t.name == def.table);
     let table = table.ok_or_else(|| Fault::unknown("table", &def.table, names))?;
     check_defaults(def, &tables[table])?;
-    if def.access == AccessDef::All {
-        if !def.key.is_empty() || def.over.is_some() {
-            return Err(Fault::new(format!("role '{}' is all rows of '{}', and has no key", def.name, def.table)));
-        }
-        let (name, key, over) = (def.name.clone(), Vec::new(), None);
-        return Ok(RoleDraft { name, table, key, over, access: def.access });
-    }
     let usage = vec![Usage::default(); earlier.len()];
     let mut scope = Scope { tables, roles: earlier, usage, ..Scope::new(Site::Key, event, lists_open) };
+    if def.access == AccessDef::All {
+        if !def.key.is_empty() || def.over.is_some() {
+            return Err(Fault::new(format!("role '{}' is rows of '{}', and has no key", def.name, def.table)));
+        }
+        let selection = selection(def, &tables[table], &mut scope)?;
+        let (name, key, over) = (def.name.clone(), Vec::new(), None);
+        return Ok(RoleDraft { name, table, key, over, access: def.access, selection });
+    }
+    if !def.selection.is_all() {
+        return Err(Fault::new(format!("role '{}' is one row of '{}', and is chosen by its key", def.name, def.table)));
+    }
     let mut over = None;
     if let Some(list) = &def.over {
         let (field, _) = scope.open_list(list)?;
@@ -109,7 +117,8 @@ fn draft(
         over = Some(field);
     }
     let key = key(def, &tables[table], &mut scope)?;
-    Ok(RoleDraft { name: def.name.clone(), table, key, over, access: def.access })
+    let selection = Selection::default();
+    Ok(RoleDraft { name: def.name.clone(), table, key, over, access: def.access, selection })
 }
 
 /// Where a missing row is read as the defaults, every column needs one.

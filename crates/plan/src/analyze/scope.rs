@@ -63,7 +63,7 @@ pub(super) struct Scope<'a> {
     pub usage: Vec<Usage>,
     pub locals: Vec<LocalDraft>,
     pub loops: Vec<ActiveLoop>,
-    /// The roles that are all rows of a table and that a loop around this goes over.
+    /// The roles that are rows of a table, not one, and that a loop around this goes over.
     pub scanned: Vec<RoleId>,
     pub reasons: Reasons,
 }
@@ -187,7 +187,7 @@ impl<'a> Scope<'a> {
             });
         };
         if self.roles[id].is_scan() && !self.scanned.contains(&id) {
-            return Err(Fault::new(format!("role '{name}' is all rows of {}, not one", self.table(id).name))
+            return Err(Fault::new(format!("role '{name}' is rows of {}, not one", self.table(id).name))
                 .hint(format!("loop over them: `for row in {name}`")));
         }
         let Some(list) = self.roles[id].over else { return Ok((id, None)) };
@@ -248,12 +248,12 @@ impl<'a> Scope<'a> {
         Ok(Typed { ty: Type::Bool.into(), node: Node::Exists { role, element } })
     }
 
-    /// A role that is all rows of its table.
+    /// A role that is rows of its table, not one.
     pub fn scan(&self, name: &str) -> Checked<RoleId> {
         let names = self.roles.iter().map(|r| r.name.as_str());
         let id = self.roles.iter().position(|r| r.name == name).ok_or_else(|| Fault::unknown("role", name, names))?;
         if !self.roles[id].is_scan() {
-            return Err(Fault::new(format!("role '{name}' is one row, not all rows of its table"))
+            return Err(Fault::new(format!("role '{name}' is one row, not rows of its table"))
                 .hint(format!("declare it with {}.all()", self.table(id).name)));
         }
         Ok(id)

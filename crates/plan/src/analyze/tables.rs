@@ -37,7 +37,25 @@ fn table(def: &TableDef) -> Checked<Table> {
         return Err(Fault::new("no column is the key").hint("mark at least one column as key"));
     }
     let groups = def.groups.as_ref().map(|groups| key_groups(def, groups)).transpose()?;
-    Ok(Table { name: def.name.clone(), columns, key, groups, is_hidden: false })
+    let indexes = indexes(def, &columns)?;
+    Ok(Table { name: def.name.clone(), columns, key, indexes, groups, is_hidden: false })
+}
+
+/// The columns with an index.
+fn indexes(def: &TableDef, columns: &[Column]) -> Checked<Vec<usize>> {
+    check_unique("index of", def.indexes.iter().map(String::as_str))?;
+    let index = |name: &String| {
+        let names = columns.iter().map(|column| column.name.as_str());
+        let column = columns.iter().position(|column| column.name == *name);
+        let column = column.ok_or_else(|| Fault::unknown("column", name, names))?;
+        match (&columns[column].window, columns[column].ty.ty) {
+            (Some(_), _) => Err(Fault::new(format!("'{name}' has an index, and is a window"))),
+            (None, Type::Float) => Err(Fault::new(format!("'{name}' has an index, and is a float"))
+                .hint("index a column of ints, decimals, times or texts")),
+            (None, _) => Ok(column),
+        }
+    };
+    def.indexes.iter().map(index).collect()
 }
 
 fn key_groups(def: &TableDef, groups: &KeyGroupsDef) -> Checked<KeyGroups> {

@@ -37,7 +37,7 @@ pub(super) fn ticks(
         column("due", Type::Int, false, zero()),
         column("first", Type::Int, false, zero()),
     ];
-    let table = enter_hidden(&TableDef { name: "next".into(), columns, groups: None }, name, tables)?;
+    let table = enter_hidden(&TableDef::new("next", columns), name, tables)?;
     let bound = Bound::Ticks { every, origin: origin.rem_euclid(every) };
     let due = Due { table, due: 1, first: 2, fields: vec![DueField::End], bound, time };
     let schema = Schema { fields: vec![Field::scalar("at", time.into())] };
@@ -47,13 +47,7 @@ pub(super) fn ticks(
         Type::Time => event("at").call(Function::TotalMicroseconds, []),
         _ => event("at"),
     };
-    let role = RoleDef {
-        name: "next".into(),
-        table: format!("{name}.next"),
-        key: vec![Expr::from(0)],
-        over: None,
-        access: AccessDef::Create,
-    };
+    let role = RoleDef::row("next", format!("{name}.next"), vec![Expr::from(0)], AccessDef::Create);
     let def = TransactionDef {
         name: format!("{name}.next"),
         inputs: vec![StreamRef::Named(name.to_owned())],

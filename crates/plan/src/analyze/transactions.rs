@@ -4,7 +4,7 @@ use super::fault::{Checked, Fault};
 use super::position::PositionTime;
 use super::records::Outputs;
 use super::roles::{RoleDraft, roles};
-use super::scope::{LocalDraft, Scope};
+use super::scope::{LocalDraft, Scope, Usage};
 use super::statements::{Body, row_number};
 use super::{limits, locals};
 use crate::program::{Node, Stmt};
@@ -86,11 +86,7 @@ pub(super) fn transaction(
 
     let Scope { locals, mut usage, mut reasons, .. } = scope;
     limits::count_body(&mut body, input.lists_open, &mut reasons);
-    for part in drafts.iter().flat_map(|draft| &draft.key) {
-        if let Node::Cell { role, column, .. } = part.node {
-            usage[role].reads.insert(column);
-        }
-    }
+    found_by(&drafts, &mut usage);
     let mut roles: Vec<Role> =
         drafts.iter().zip(usage).map(|(draft, usage)| RoleDraft::clone(draft).finish(usage, &mut reasons)).collect();
     for (role, _) in roles.iter_mut().zip(&drafts).filter(|(_, draft)| draft.is_scan()) {
@@ -126,6 +122,18 @@ pub(super) fn transaction(
         emits,
         aborted,
     })
+}
+
+/// Notes what is read to find the rows of roles: by dependent keys, and by selections and the values in them.
+fn found_by(drafts: &[RoleDraft], usage: &mut [Usage]) {
+    for part in drafts.iter().flat_map(|draft| draft.key.iter().chain(draft.selection.values())) {
+        if let Node::Cell { role, column, .. } = part.node {
+            usage[role].reads.insert(column);
+        }
+    }
+    for (draft, usage) in drafts.iter().zip(usage) {
+        usage.reads.extend(draft.selection.columns());
+    }
 }
 
 /// The columns that an abort shows: for each role its key, then what the body reads or sets. A window is no value

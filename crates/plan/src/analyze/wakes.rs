@@ -234,7 +234,7 @@ fn enter(
     }
     let mut columns: Vec<_> = keys.iter().map(|key| column(&format!("by_{}", key.name), key.ty, true, None)).collect();
     columns.push(column(setting::column(time), Type::Int, false, Some(Value::Int(0))));
-    let table = enter_hidden(&TableDef { name: "wakes".into(), columns, groups: None }, &def.name, all)?;
+    let table = enter_hidden(&TableDef::new("wakes", columns), &def.name, all)?;
 
     let mut schema = Schema { fields: keys.iter().map(|key| Field::scalar(&key.name, key.ty)).collect() };
     schema.fields.push(Field::scalar("at", time.into()));
@@ -246,13 +246,8 @@ fn enter(
     let new = NewStream { name: name.clone(), schema, event_time: Some(at), origin: Origin::Due(due), root: None };
     let stream = streams.add(StreamRef::Woken(def.name.clone()), new);
 
-    let role = RoleDef {
-        name: "row".into(),
-        table: format!("{}.wakes", def.name),
-        key: keys.iter().map(|key| event(&key.name)).collect(),
-        over: None,
-        access: AccessDef::Row,
-    };
+    let key = keys.iter().map(|key| event(&key.name)).collect();
+    let role = RoleDef::row("row", format!("{}.wakes", def.name), key, AccessDef::Row);
     let def = TransactionDef {
         name,
         inputs: vec![StreamRef::Woken(def.name.clone())],

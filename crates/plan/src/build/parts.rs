@@ -11,7 +11,7 @@ pub struct TableBuilder {
 
 impl TableBuilder {
     pub(super) fn new(name: String) -> Self {
-        TableBuilder { table: TableDef { name, columns: Vec::new(), groups: None } }
+        TableBuilder { table: TableDef::new(name, Vec::new()) }
     }
 
     /// Adds a key column.
@@ -47,6 +47,12 @@ impl TableBuilder {
     pub fn convert(mut self, from: impl Into<ColumnType>, body: Vec<Stmt>, value: impl Into<Expr>) -> Self {
         let column = self.table.columns.last_mut().expect("a column is added before it is said how it is converted");
         column.convert = Some(ConvertDef { from: from.into(), body, value: value.into() });
+        self
+    }
+
+    /// The rows with a value of this column are found without a look at all rows.
+    pub fn index(mut self, column: impl Into<String>) -> Self {
+        self.table.indexes.push(column.into());
         self
     }
 

@@ -1,6 +1,6 @@
 //! Transactions: roles first, then a body of statements.
 
-use crate::{AccessDef, Expr, Record, RoleDef, Span, Stmt, StmtNode, StreamRef, TransactionDef};
+use crate::{AccessDef, Expr, Record, RoleDef, SelectionDef, Span, Stmt, StmtNode, StreamRef, TransactionDef};
 
 /// A transaction in the making.
 #[derive(Clone, Debug)]
@@ -48,9 +48,16 @@ impl TransactionBuilder {
         self.role(role, table, [], AccessDef::All)
     }
 
+    /// Rows of a table that are chosen, to read in a loop.
+    pub fn selected(self, role: &str, table: &str, selection: SelectionDef) -> Self {
+        let mut chosen = self.all(role, table);
+        chosen.transaction.roles.last_mut().expect("a role was added").selection = selection;
+        chosen
+    }
+
     fn role(mut self, name: &str, table: &str, key: impl IntoIterator<Item = Expr>, access: AccessDef) -> Self {
         let key = key.into_iter().collect();
-        self.transaction.roles.push(RoleDef { name: name.into(), table: table.into(), key, over: None, access });
+        self.transaction.roles.push(RoleDef::row(name, table, key, access));
         self
     }
 

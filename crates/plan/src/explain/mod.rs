@@ -80,11 +80,12 @@ fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String 
         return format!("{}: {window}", column.name);
     }
     let key = if table.key.contains(&index) { "key " } else { "" };
+    let indexed = if table.indexes.contains(&index) { "indexed " } else { "" };
     let default = match &column.default {
         Some(value) => format!(" = {}", expression::value(value, column.ty.ty)),
         None => String::new(),
     };
-    format!("{key}{}: {}{default}", column.name, column.ty)
+    format!("{key}{indexed}{}: {}{default}", column.name, column.ty)
 }
 
 /// What is allowed but probably not meant: streams that carry events nowhere.

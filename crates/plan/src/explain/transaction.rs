@@ -2,9 +2,10 @@
 
 use super::expression::Names;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
-use crate::program::Stmt;
+use crate::program::{Expr, Stmt};
 use crate::{
-    CANNOT_FAIL, Missing, Nesting, Operation, Operations, Program, Role, TableId, Transaction, TransactionId, Waves,
+    CANNOT_FAIL, Condition, Direction, Missing, Nesting, Operation, Operations, Order, Program, Role, Selection, Table,
+    TableId, Test, Transaction, TransactionId, Waves,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -42,7 +43,7 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
 
 fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
     if role.scan.is_some() {
-        return format!("{} = all rows of {}, read only", role.name, program.tables[role.table].name);
+        return format!("{} = {}, read only", role.name, selected(program, transaction, role));
     }
     let names = match role.is_dependent() {
         true => Names::body(program, transaction),
@@ -58,6 +59,47 @@ fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
     };
     let found = if role.is_dependent() { ", found when that is read" } else { "" };
     format!("{} = {table}[{}]{found}, {mode}, {missing}", role.name, key.join(", "))
+}
+
+/// The rows of a role that is not one row.
+fn selected(program: &Program, transaction: &Transaction, role: &Role) -> String {
+    let Table { name, columns, indexes, .. } = &program.tables[role.table];
+    let names = Names::body(program, transaction);
+    let condition = |Condition { column, test }: &Condition| {
+        let column = &columns[*column].name;
+        match test {
+            Test::Same(value) => format!("{column} is {}", names.expression(value)),
+            Test::Between { low, high } => {
+                let bound = |(word, bound): (&str, &Option<Expr>)| {
+                    bound.as_ref().map(|bound| format!("{word} {}", names.expression(bound)))
+                };
+                let bounds: Vec<String> =
+                    [("at least", low), ("at most", high)].into_iter().filter_map(bound).collect();
+                let within = if bounds.is_empty() { "not None".into() } else { bounds.join(" and ") };
+                format!("{column} is {within}")
+            }
+        }
+    };
+    let Selection { conditions, order } = &role.selection;
+    let conditions: Vec<String> = conditions.iter().map(condition).collect();
+    let mut text = match conditions.is_empty() {
+        true => format!("all rows of {name}"),
+        false => format!("rows of {name} whose {}", conditions.join(" and whose ")),
+    };
+    if let Some(Order { column, direction, count }) = order {
+        let which = if *direction == Direction::Ascending { "least" } else { "greatest" };
+        let count = if *count == 1 { "one".into() } else { count.to_string() };
+        let _ = write!(text, ", the {count} of the {which} {}", columns[*column].name);
+    }
+    let indexed = role.selection.conditions.iter().map(|c| c.column).find(|c| indexes.contains(c));
+    match indexed {
+        Some(column) => {
+            let _ = write!(text, ", found by the index of {}", columns[column].name);
+        }
+        None if !role.selection.is_all() => text.push_str(", found by a search of all rows"),
+        None => {}
+    }
+    text
 }
 
 fn reads(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
@@ -181,7 +223,15 @@ fn execution(program: &Program, id: TransactionId) -> String {
         return format!("one event at a time, as the key of {} is read from a row", role.name);
     }
     if let Some(role) = transaction.roles.iter().find(|role| role.scan.is_some()) {
-        return format!("one event at a time, as {} is all rows of {}", role.name, program.tables[role.table].name);
+        let table = &program.tables[role.table];
+        let columns: BTreeSet<&str> = role.selection.columns().map(|c| table.columns[c].name.as_str()).collect();
+        let searched: Vec<&str> = columns.into_iter().collect();
+        return match role.selection.is_all() {
+            true => format!("one event at a time, as {} is all rows of {}", role.name, table.name),
+            false => {
+                format!("one event at a time, as {} searches {} of {}", role.name, searched.join(", "), table.name)
+            }
+        };
     }
     let cause = program.transactions.iter().find(|t| reached(t).contains(&transaction.name));
     if Waves::of(program).is_some() {

@@ -92,7 +92,7 @@ pub fn named(name: &str) -> StreamRef {
 
 /// A role on the one table, `cells(id, n = 5)`.
 pub fn role(name: &str, key: Expr, access: AccessDef) -> RoleDef {
-    RoleDef { name: name.into(), table: "cells".into(), key: vec![key], over: None, access }
+    RoleDef::row(name, "cells", vec![key], access)
 }
 
 pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body: Vec<Stmt>) -> TransactionDef {
@@ -116,7 +116,7 @@ pub fn events() -> StreamDef {
 pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Program {
     let id = ColumnDef { key: true, ..ColumnDef::new("id", Type::Int) };
     let n = ColumnDef { default: Some(Value::Int(5)), ..ColumnDef::new("n", Type::Int) };
-    let tables = vec![TableDef { name: "cells".into(), columns: vec![id, n], groups: None }];
+    let tables = vec![TableDef::new("cells", vec![id, n])];
     let plan = Plan { tables, streams, transactions, ..PlanBuilder::new("test").build() };
     analyze(&plan).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }

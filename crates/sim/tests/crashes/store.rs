@@ -50,6 +50,7 @@ fn open(storage: &SimStorage, planted: Planted) -> Result<StateDirectory, StateE
             name: "t".into(),
             columns: Vec::new(),
             key: Vec::new(),
+            indexes: vec![],
             groups: None,
             is_hidden: false,
         }],

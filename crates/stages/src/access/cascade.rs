@@ -2,20 +2,21 @@
 //! transaction at a time: the keys of a cascaded transaction are known only after the transaction before it has run,
 //! and dependent keys and the rows of scans only when their transaction is about to run. Transactions that commit or abort as one are in `nest`.
 
+use crate::access::indexes;
 use crate::access::serial::run_one;
 use crate::epoch::{Epoch, Work};
 use crate::given::captured_fields;
-use crate::input::Identity;
+use crate::input::Input;
 use crate::machine::{InputContext, Machine, Scratch};
 use crate::prepare::changes::{self, Transactions};
-use crate::prepare::keys::{Fields, resolve_captured, resolve_roles};
+use crate::prepare::keys::{Fields, captured_value, resolve_captured, resolve_roles};
 use crate::prepare::{computed_of, pipeline_of};
 use crate::stream_state::{EventLog, root_view};
 use crate::wiring::{InputEvent, InputId, InputWiring, Outlet};
 use tidemill_compile::abi::{InputView, Verdict};
-use tidemill_compile::{AccessContext, NativeColumn, OutputPlan};
-use tidemill_plan::StreamId;
-use tidemill_state::RowAddress;
+use tidemill_compile::{KeyCode, NativeColumn, OutputPlan};
+use tidemill_plan::{Role, StreamId};
+use tidemill_state::{CellValue, RowAddress};
 use typed_index_collections::{TiSlice, TiVec};
 
 /// An event that a transaction emitted: the stream, and its index in the stream's log.
@@ -82,6 +83,7 @@ impl Cascade<'_> {
 
     /// Runs a transaction, with those that are nested in it; appends the events that are to be followed.
     fn execute(&mut self, at: InputEvent, emitted: &mut Vec<Given>) {
+        self.scratch.noted.clear();
         if self.machine.input(at.input).transaction.is_root() {
             self.nest(at, emitted);
         } else {
@@ -149,8 +151,8 @@ impl Cascade<'_> {
         let mut emitted = Vec::new();
         let Cascade { machine, scratch, epoch } = self;
         scratch.identity.ensure(at.event as usize + 1);
-        depend(machine, epoch, at, &mut scratch.context, &scratch.identity);
-        scan(machine, epoch, at, &mut scratch.scans);
+        find_late(machine, epoch, at, scratch);
+        indexes::note(machine, epoch, at, scratch);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
         forget_scans(machine, epoch, at);
@@ -188,44 +190,67 @@ impl Cascade<'_> {
     }
 }
 
-/// Reads the dependent keys of a transaction, in the order of roles, and finds their rows.
-fn depend(machine: &Machine, epoch: &mut Epoch, at: InputEvent, context: &mut AccessContext, identity: &Identity) {
+/// Finds the rows of a transaction that are found late, in the order of roles: reads what they are found by, then looks up
+/// dependent keys and lists the rows of roles that are not one row.
+fn find_late(machine: &Machine, epoch: &mut Epoch, at: InputEvent, scratch: &mut Scratch) {
     let InputContext { transaction, code, .. } = machine.input(at.input);
     let (input, i) = (&mut epoch.work.inputs[at.input], at.event as usize);
-    for (r, key) in code.keys.iter().enumerate() {
-        let Some(key) = key else { continue };
-        let captures: Vec<_> = input.keys[r].iter_mut().map(NativeColumn::view).collect();
-        let mut verdict = Verdict::COMMITTED;
-        let verdicts = std::ptr::from_mut(&mut verdict).wrapping_sub(i);
-        let view = InputView { captures: captures.as_ptr(), verdicts, ..input.view(identity) };
-        #[allow(unsafe_code)]
-        // SAFETY: as for the transaction itself (`run_one`). The code reads the rows of earlier roles, and writes a key
-        // and a verdict to the event's places in their columns; all of them exist.
-        unsafe {
-            (key.run)(context, &view, i as u64, 1);
-        }
-        let table = &machine.tables[transaction.roles[r].table];
-        input.rows[r][i] = if verdict.is_committed() { resolve_captured(table, &input.keys[r], i) } else { 0 };
+    for (r, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_found_late()) {
+        let is_read = code.keys[r].as_ref().is_none_or(|key| capture(key, input, (r, i), scratch));
+        let table = &machine.tables[role.table];
+        input.rows[r][i] = match role.scan {
+            Some(_) => {
+                scratch.scans.resize_with(scratch.scans.len().max(r + 1), Vec::new);
+                let values = is_read.then_some((&input.keys[r], i));
+                list_rows(machine, role, values, &mut scratch.scans[r])
+            }
+            None if is_read => resolve_captured(table, &input.keys[r], i),
+            None => 0,
+        };
     }
 }
 
-/// Lists the rows of the roles of a transaction that are all rows of their table.
-fn scan(machine: &Machine, epoch: &mut Epoch, at: InputEvent, scans: &mut Vec<Vec<RowAddress>>) {
-    let roles = machine.input(at.input).roles();
-    for (r, role) in roles.iter().enumerate().filter(|(_, role)| role.scan.is_some()) {
-        scans.resize_with(scans.len().max(r + 1), Vec::new);
-        let rows = &mut scans[r];
-        rows.clear();
-        rows.push(0);
+/// Captures what the rows of a role are found by; false where there is no row to read it from.
+fn capture(key: &KeyCode, input: &mut Input, (role, i): (usize, usize), scratch: &mut Scratch) -> bool {
+    let captures: Vec<_> = input.keys[role].iter_mut().map(NativeColumn::view).collect();
+    let mut verdict = Verdict::COMMITTED;
+    let verdicts = std::ptr::from_mut(&mut verdict).wrapping_sub(i);
+    let view = InputView { captures: captures.as_ptr(), verdicts, ..input.view(&scratch.identity) };
+    #[allow(unsafe_code)]
+    // SAFETY: as for the transaction itself (`run_one`). The code reads the rows of earlier roles, and writes a key
+    // and a verdict to the event's places in their columns; all of them exist.
+    unsafe {
+        (key.run)(&mut *scratch.context, &view, i as u64, 1);
+    }
+    verdict.is_committed()
+}
+
+/// Lists the rows of a role that is not one row, by the values that its selection was captured with; none of them without
+/// these. Gives the address of the list ([`InputView::rows`]), which is good until the next transaction.
+fn list_rows(
+    machine: &Machine,
+    role: &Role,
+    values: Option<(&Vec<NativeColumn>, usize)>,
+    rows: &mut Vec<RowAddress>,
+) -> RowAddress {
+    rows.clear();
+    rows.push(0);
+    if let Some((columns, i)) = values {
+        let values: Vec<CellValue<'_>> = columns.iter().map(|column| captured_value(column, i)).collect();
         #[allow(unsafe_code)]
         // SAFETY: a program that scans follows its events one by one, on this worker; no transaction runs now. It is
         // refused where rows may be evicted.
         unsafe {
-            machine.tables[role.table].scan(rows);
+            machine.tables[role.table].select(
+                &role.selection,
+                &values,
+                &mut machine.column_indexes[role.table].lock(),
+                rows,
+            );
         }
-        rows[0] = rows.len() as RowAddress - 1;
-        epoch.work.inputs[at.input].rows[r][at.event as usize] = rows.as_ptr() as RowAddress;
     }
+    rows[0] = rows.len() as RowAddress - 1;
+    rows.as_ptr() as RowAddress
 }
 
 /// Takes the addresses of the lists away, which the next transaction makes anew.

@@ -5,7 +5,7 @@
 //! those that commit or abort as one; [`waves`] runs
 //! transactions that follow others without sharing a table. Under a parallel policy the workers run the epoch
 //! [`together`], in one [`part`], or in one part for each [group](grouping) of transactions that share no row;
-//! [`versions`] holds the values of operations that run apart from their transactions. After an epoch the rows
+//! [`versions`] holds the values of operations that run apart from their transactions. The [`indexes`] of columns are told which rows may change. After an epoch the rows
 //! that it [`touched`] are noted, a [`snapshot`] for a checkpoint may begin, and snapshots to [`read`]; a sample of its
 //! accesses may be taken, to find [`hot`] rows.
 
@@ -13,6 +13,7 @@ pub mod cascade;
 pub mod costs;
 pub mod grouping;
 pub mod hot;
+pub mod indexes;
 mod nest;
 pub mod part;
 pub mod read;

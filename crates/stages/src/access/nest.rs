@@ -12,6 +12,7 @@
 //! **Given up.** A list of lengths for each event of a root.
 
 use crate::access::cascade::{Cascade, Emitted, Given};
+use crate::access::indexes;
 use crate::epoch::{Epoch, JointRun};
 use crate::machine::InputContext;
 use crate::stream_state::PipelineMark;
@@ -45,6 +46,7 @@ impl Cascade<'_> {
             outside.extend(own.into_iter().map(|(stream, place)| Given::Emitted(stream, place)));
         } else if let Err((aborted, reason)) = self.follow_nested(own, &mut outside) {
             self.undo(nest, &before);
+            indexes::note_again(self.machine, self.scratch);
             let reason = transaction.reason_of(aborted, reason);
             outside = self.refuse(at, reason);
         }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use tidemill_compile::{FieldSource, KeySource, NativeColumn, PipelineNode, StreamLayout, resize_zeroed};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Program, Role, TableId};
-use tidemill_state::{KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
+use tidemill_state::{CellValue, KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
 use typed_index_collections::{TiSlice, TiVec};
 
 /// The row of the key that was captured at index `i` of these columns; created if it does not exist; 0 if a part of the
@@ -32,6 +32,19 @@ pub fn resolve_captured(table: &Table, columns: &[NativeColumn], i: usize) -> Ro
     let mut row = [0];
     table.resolve(&Keys { columns: &columns, nulls: None, len: 1 }, &mut row);
     row[0]
+}
+
+/// The value that was captured at index `i` of this column.
+pub fn captured_value(column: &NativeColumn, i: usize) -> CellValue<'_> {
+    let word = column.words()[i];
+    match column.ty().ty {
+        _ if column.is_null(i) => CellValue::None,
+        #[allow(unsafe_code)]
+        // SAFETY: as in `resolve_captured`.
+        Type::Str | Type::Bytes => CellValue::Text(unsafe { column.text(i) }),
+        Type::Float => CellValue::Float(f64::from_bits(word)),
+        _ => CellValue::Word(word as i64),
+    }
 }
 
 /// Where to find the fields of an input's events.

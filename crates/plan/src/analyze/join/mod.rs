@@ -154,16 +154,16 @@ impl Lowering<'_> {
             columns.push(self.reach.records(&self.sides.left.column, self.time));
         }
         columns.push(self.reach.records(&self.sides.right.column, self.time));
-        enter_hidden(&TableDef { name: ROWS.into(), columns, groups: None }, &self.def.name, tables)
+        enter_hidden(&TableDef::new(ROWS, columns), &self.def.name, tables)
     }
 
     fn enter_waits(&self, tables: &mut TiVec<TableId, Table>) -> Checked<TableId> {
         let mut columns = self.due_columns();
         columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         columns.push(self.reach.records(WAITING, self.time));
-        let table = enter_hidden(&TableDef { name: WAITS.into(), columns, groups: None }, &self.def.name, tables)?;
+        let table = enter_hidden(&TableDef::new(WAITS, columns), &self.def.name, tables)?;
         let columns = vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
-        enter_hidden(&TableDef { name: ORDER.into(), columns, groups: None }, &self.def.name, tables)?;
+        enter_hidden(&TableDef::new(ORDER, columns), &self.def.name, tables)?;
         Ok(table)
     }
 
@@ -195,15 +195,14 @@ impl Lowering<'_> {
     /// The role of the row of an event's key.
     fn role(&self, name: &str, access: AccessDef) -> RoleDef {
         let key = self.sides.key_fields().iter().map(|(name, _)| event(name)).collect();
-        RoleDef { name: name.into(), table: self.named(name), key, over: None, access }
+        RoleDef::row(name, self.named(name), key, access)
     }
 
     fn add(&self) -> TransactionDef {
         let mut roles = vec![self.role(ROWS, AccessDef::Create)];
         if self.sides.somebody_waits(self.of.how) {
             roles.push(self.role(WAITS, AccessDef::Create));
-            let (table, key) = (self.named(ORDER), vec![0.into()]);
-            roles.push(RoleDef { name: ORDER.into(), table, key, over: None, access: AccessDef::Create });
+            roles.push(RoleDef::row(ORDER, self.named(ORDER), vec![0.into()], AccessDef::Create));
         }
         let body = Body { sides: &self.sides, how: self.of.how, reach: self.reach, time: self.time }.statements();
         // The inputs are given beside it.

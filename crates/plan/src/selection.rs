@@ -1,0 +1,155 @@
+//! Which rows of a table a role is that is not one row, and in which order: what a plan declares, and its typed form.
+//!
+//! Both have one shape. A row is chosen if it passes all conditions. Without an order the rows come in the order of their
+//! keys; with one they are sorted by a column, those of equal values in the order of their keys, and cut to a number.
+
+use crate::program::Expr as Typed;
+use crate::{Expr, Role};
+use serde::{Deserialize, Serialize};
+
+/// Which rows of its table a role of [`crate::AccessDef::All`] is; by default all, in the order of their keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SelectionDef {
+    /// What each of the rows passes.
+    #[serde(default)]
+    pub conditions: Vec<ConditionDef>,
+    /// The order in which they come, and how many; none: all, in the order of their keys.
+    #[serde(default)]
+    pub order: Option<OrderDef>,
+}
+
+/// A condition on a column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConditionDef {
+    /// The column.
+    pub column: String,
+    /// What its value is.
+    pub test: TestDef,
+}
+
+/// What a value is compared with. The expressions are over `Event` fields, or a `Cell` of an earlier role alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TestDef {
+    /// `table.where(column=value)`: equal; `None` is equal to `None` only. Not for floats.
+    Same(Expr),
+    /// `table.between(column, low, high)`: no less than `low` and no greater than `high`. A bound that is left out or `None`
+    /// bounds nothing. A value that is `None` or NaN is between no bounds.
+    Between {
+        /// The least value.
+        low: Option<Expr>,
+        /// The greatest.
+        high: Option<Expr>,
+    },
+}
+
+/// An order by a column, with a limit. Rows where the column is `None` or NaN come last in both directions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OrderDef {
+    /// The column.
+    pub column: String,
+    /// Whether the least or the greatest comes first.
+    pub direction: Direction,
+    /// The most rows that remain, at least 1.
+    pub count: u64,
+}
+
+/// The direction of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direction {
+    /// The least first.
+    Ascending,
+    /// The greatest first.
+    Descending,
+}
+
+impl SelectionDef {
+    /// Whether it is all rows, in the order of their keys.
+    pub fn is_all(&self) -> bool {
+        self.conditions.is_empty() && self.order.is_none()
+    }
+
+    /// The expressions in it.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        self.conditions.iter().flat_map(|condition| match &condition.test {
+            TestDef::Same(value) => vec![value],
+            TestDef::Between { low, high } => low.iter().chain(high).collect(),
+        })
+    }
+}
+
+/// See [`SelectionDef`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Selection {
+    /// What each of the rows passes.
+    pub conditions: Vec<Condition>,
+    /// The order in which they come, and how many; none: all, in the order of their keys.
+    pub order: Option<Order>,
+}
+
+/// See [`ConditionDef`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// The column.
+    pub column: usize,
+    /// What its value is.
+    pub test: Test,
+}
+
+/// See [`TestDef`]. The expressions have the type of the column, of as many digits as a decimal can have, and may be null.
+/// They cannot fail but where the row is missing that one is read from: then no row is chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Test {
+    /// Equal; null equals only null.
+    Same(Typed),
+    /// Within bounds, both included.
+    Between {
+        /// The least value.
+        low: Option<Typed>,
+        /// The greatest.
+        high: Option<Typed>,
+    },
+}
+
+/// See [`OrderDef`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The column.
+    pub column: usize,
+    /// Whether the least or the greatest comes first.
+    pub direction: Direction,
+    /// The most rows that remain, at least 1.
+    pub count: u64,
+}
+
+impl Selection {
+    /// Whether it is all rows, in the order of their keys.
+    pub fn is_all(&self) -> bool {
+        self.conditions.is_empty() && self.order.is_none()
+    }
+
+    /// The values that columns are compared with, condition by condition, lower bounds first.
+    pub fn values(&self) -> impl Iterator<Item = &Typed> {
+        self.conditions.iter().flat_map(|condition| match &condition.test {
+            Test::Same(value) => vec![value],
+            Test::Between { low, high } => low.iter().chain(high).collect(),
+        })
+    }
+
+    /// The columns that are compared.
+    pub fn columns(&self) -> impl Iterator<Item = usize> {
+        let tested = self.conditions.iter().map(|condition| condition.column);
+        tested.chain(self.order.as_ref().map(|order| order.column))
+    }
+}
+
+impl Role {
+    /// What is read when the transaction is about to run, to find the role's rows: the parts of a dependent key, or the
+    /// values of a selection.
+    pub fn late_values(&self) -> Vec<&Typed> {
+        match self.is_dependent() {
+            true => self.key.iter().collect(),
+            false => self.selection.values().collect(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Roles that are chosen rows of a table: what is refused, and what `explain` says of them.
+
+use tidemill_model::{ColumnType, Type, Value};
+use tidemill_plan::build::{PlanBuilder, cell, event, literal, named};
+use tidemill_plan::{ConditionDef, Direction, Expr, OrderDef, SelectionDef, TestDef, WindowDef, analyze, explain};
+
+fn same(column: &str, value: impl Into<Expr>) -> ConditionDef {
+    ConditionDef { column: column.into(), test: TestDef::Same(value.into()) }
+}
+
+fn between(column: &str, low: Option<Expr>, high: Option<Expr>) -> ConditionDef {
+    ConditionDef { column: column.into(), test: TestDef::Between { low, high } }
+}
+
+fn first(column: &str, count: u64) -> SelectionDef {
+    let direction = Direction::Descending;
+    SelectionDef { conditions: vec![], order: Some(OrderDef { column: column.into(), direction, count }) }
+}
+
+fn by(condition: ConditionDef) -> SelectionDef {
+    SelectionDef { conditions: vec![condition], order: None }
+}
+
+/// Offers with an index by item, and a transaction with the row of an offer and those that are chosen.
+fn plan(selection: SelectionDef) -> PlanBuilder {
+    PlanBuilder::new("p")
+        .table("offers", |t| {
+            let recent = WindowDef::Last(3);
+            let t = t.key("id", Type::Int).column("item", ColumnType::optional(Type::Str));
+            let t = t.column_or("price", Type::Decimal { digits: 9, scale: 2 }, Value::Int(0));
+            t.column_or("speed", Type::Float, Value::Float(0.0)).window("recent", Type::Int, recent).index("item")
+        })
+        .source("s", |s| {
+            let s = s.field("id", Type::Int).field("item", Type::Str).field("x", Type::Float);
+            s.field("most", Type::Decimal { digits: 12, scale: 1 })
+                .field("exact", Type::Decimal { digits: 12, scale: 3 })
+        })
+        .transaction("t", [named("s")], |t| {
+            t.row("own", "offers", [event("id")]).selected("some", "offers", selection).body(|_| {})
+        })
+}
+
+#[track_caller]
+fn refused(selection: SelectionDef, expected: &str) {
+    let errors = analyze(&plan(selection).build()).expect_err("it has no meaning");
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("transaction 't': {expected}")]);
+}
+
+#[test]
+fn what_has_no_meaning() {
+    refused(
+        by(same("speed", event("x"))),
+        "rows of 'offers' are looked for by 'speed', which is a float; \
+         floats are rarely equal: give bounds, between(\"speed\", low, high)",
+    );
+    refused(
+        by(same("recent", event("id"))),
+        "rows of 'offers' are chosen by 'recent', which is a window; choose by a column that has a value",
+    );
+    refused(by(same("itme", event("item"))), "no column in table 'offers' called 'itme'; did you mean 'item'?");
+    refused(by(same("item", event("id"))), "column 'item' of 'offers' is str but ev.id is int; write str(ev.id)");
+    refused(
+        by(between("price", Some(event("exact")), None)),
+        "column 'price' of 'offers' is Decimal(18, 2) but ev.exact is Decimal(12, 3); write round(ev.exact, 2)",
+    );
+    refused(by(same("id", cell("own", "item"))), "column 'id' of 'offers' is int, but own.item is str");
+    refused(
+        by(same("id", event("id") + 1)),
+        "what rows of 'some' are chosen by could fail: integer overflow in ev.id + 1; \
+         compute it in a map, and run the transaction on the mapped stream",
+    );
+    refused(first("price", 0), "role 'some' is the first 0 rows; give at least 1");
+    refused(
+        first("recent", 1),
+        "rows of 'offers' are chosen by 'recent', which is a window; choose by a column that has a value",
+    );
+}
+
+#[test]
+fn indexes_of_columns_that_can_have_none() {
+    for (column, message) in [
+        ("speed", "'speed' has an index, and is a float; index a column of ints, decimals, times or texts"),
+        ("recent", "'recent' has an index, and is a window"),
+        ("prise", "no column 'prise'; did you mean 'price'?"),
+        ("item", "index of 'item' is declared twice"),
+    ] {
+        let mut plan = plan(SelectionDef::default()).build();
+        plan.tables[0].indexes.push(column.into());
+        let errors = analyze(&plan).expect_err("it can have no index");
+        assert!(errors.iter().any(|error| error.to_string() == format!("table 'offers': {message}")), "{errors:?}");
+    }
+}
+
+#[test]
+fn what_explain_says() {
+    let said = |selection| explain(&analyze(&plan(selection).build()).expect("a valid plan"));
+    let indexed = said(SelectionDef {
+        conditions: vec![between("price", None, Some(event("most"))), same("item", cell("own", "item"))],
+        ..first("price", 1)
+    });
+    let what = "rows of offers whose price is at most ev.most and whose item is own.item, the one of the greatest price, \
+                found by the index of item, read only";
+    assert!(indexed.contains(what), "{indexed}");
+    assert!(indexed.contains("one event at a time, as some searches item, price of offers"), "{indexed}");
+    let bounds = between("speed", Some(literal(1.5)), Some(event("x")));
+    let searched = said(by(bounds));
+    let what = "rows of offers whose speed is at least 1.5 and at most ev.x, found by a search of all rows, read only";
+    assert!(searched.contains(what), "{searched}");
+    assert!(said(SelectionDef::default()).contains("some = all rows of offers, read only"));
+}
