@@ -173,6 +173,8 @@ def test_batches_are_of_calls_too() -> None:
 
 
 REFUSED = [
+    (lambda votes: votes.filter(lambda e: e.contestant > 0).batch(10), "is of 'votes_filter', which is no source"),
+    (lambda votes: votes.batch("0s"), "'0s' is not a length; it is greater than 0"),
     (lambda votes: votes.batch(0), "0 is not a number of events; write one of at least 1"),
     (lambda votes: votes.batch(), "it is of a number of events or of a length of time"),
     (lambda votes: votes.batch(2, over="1s"), "it is of a number of events or of a length of time"),

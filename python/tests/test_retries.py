@@ -357,7 +357,7 @@ def test_clients_of_postgres_retry():
         assert mill.call("deposit", account="ada", amount=10, idempotency_key="a")["balance"] == 10
         key = uuid.UUID(int=7)
         for given in (key, str(key)):
-            assert db.execute(ask, ("ada", 1, given)).fetchone() == (31,)
+            assert db.execute(ask, ("ada", 2, given)).fetchone() == (32,)
 
 
 def test_users_have_keys_of_their_own(tmp_path):
