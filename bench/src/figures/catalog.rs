@@ -192,9 +192,8 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
     let apps = || [GrepSum, Ledger, Bidding, Toll].map(|app| (app, defaults(app)));
     let figure = |id, title, points, ways| Figure { id, title, kind: Kind::Throughput, points, ways };
     let gs = defaults(GrepSum);
-    let long = Knobs { length: 6, ..gs };
-    let shares = vary(&[long], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.multiple = v);
-    let lengths = vary(&[Knobs { multiple: 0.5, ..long }], &[1, 2, 4, 6, 8, 10], |k, v| k.length = v);
+    let shares = vary(&[Knobs { partitions: 6, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.across = v);
+    let lengths = vary(&[Knobs { across: 0.5, ..gs }], &[1, 2, 4, 6, 8, 10], |k, v| k.partitions = v);
     let reads = vary(&[Knobs { theta: 0.0, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.reads = v);
     let skews = vary(&[Knobs { reads: 0.0, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v);
     let intervals = apps().into_iter().flat_map(|(app, knobs)| {
@@ -213,7 +212,7 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             ways_with("auto chain tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
         ),
         figure("ts10a", "the share of transactions on several partitions", of(GrepSum, shares), schemes()),
-        figure("ts10b", "the length of transactions on several partitions", of(GrepSum, lengths), schemes()),
+        figure("ts10b", "the partitions of transactions on several", of(GrepSum, lengths), schemes()),
         figure("ts11a", "the share of reads", of(GrepSum, reads), schemes()),
         figure("ts11b", "skew, writes only", of(GrepSum, skews), schemes()),
         figure("ts12", "the punctuation interval", intervals.collect(), ways("auto chain tstream")),

@@ -5,7 +5,7 @@
 //! A doomed write would make a record negative. Where not all transactions have all rows (`multiple`), the others
 //! are transactions of their own, with one operation on one row.
 
-use super::columns::{column, distinct, event_batch, ints, table_rows, zero};
+use super::columns::{Draw, column, event_batch, ints, table_rows, zero};
 use super::input::{Input, Knobs, Map, Output, Plain};
 use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
@@ -92,6 +92,7 @@ pub fn input(knobs: &Knobs) -> Input {
     let plan = plan(knobs);
     let mut random = Random::new(42);
     let zipf = Zipf::new(knobs.rows, knobs.theta);
+    let draw = Draw::new(&zipf, knobs);
     let count = knobs.length * knobs.accesses;
     let mut columns = vec![Vec::with_capacity(knobs.events); count + 2];
     let (mut reads, mut singles) = (Vec::with_capacity(knobs.events), Vec::with_capacity(knobs.events));
@@ -103,7 +104,7 @@ pub fn input(knobs: &Knobs) -> Input {
         singles.push(random.unit() >= knobs.multiple);
         columns[0].push(at as i64);
         columns[1].push(if doomed { TOO_LITTLE } else { random.below(1000) as i64 });
-        distinct(&zipf, &mut random, count, &mut keys);
+        draw.keys(&mut random, count, &mut keys);
         if knobs.acyclic {
             keys.chunks_mut(knobs.accesses).for_each(|keys| keys.sort_unstable_by_key(|key| -key));
         }

@@ -17,6 +17,8 @@ pub mod toll_windows;
 mod udf;
 pub mod windows;
 
+#[cfg(test)]
+pub use columns::PARTITIONS;
 pub use columns::int_rows;
 pub use digest::{OutputDigest, state_digest};
 pub use input::{Input, Knobs, Output};
@@ -73,6 +75,8 @@ impl Workload {
             epoch: 10_240,
             reads: 0.5,
             multiple: 1.0,
+            across: 0.0,
+            partitions: 0,
             acyclic: false,
             events: 0,
         };

@@ -28,7 +28,7 @@
 
 mod elements;
 
-use crate::dependencies::writes;
+use crate::dependencies::{cut_uses, writes};
 use crate::program::{Expr, Node, Stmt};
 use crate::{LoopId, Program, Role, RoleId, Transaction, TransactionId};
 use std::collections::BTreeSet;
@@ -118,30 +118,6 @@ fn groups(transaction: &Transaction) -> Vec<BTreeSet<RoleId>> {
     }
     joined.sort();
     joined
-}
-
-/// The roles that decide whether a statement is cut short by a `return`, `break` or `continue` before it.
-fn cut_uses(transaction: &Transaction) -> BTreeSet<RoleId> {
-    // As if each were a write to a role that does not exist.
-    const CUT: RoleId = RoleId::MAX;
-    fn mark(block: &[Stmt]) -> Vec<Stmt> {
-        let marked = |stmt: &Stmt| match stmt {
-            Stmt::Return { .. } | Stmt::Break | Stmt::Continue => Stmt::Delete { role: CUT, element: None },
-            Stmt::If { condition, then, otherwise } => {
-                Stmt::If { condition: condition.clone(), then: mark(then), otherwise: mark(otherwise) }
-            }
-            Stmt::ForEach { loop_id, body } => Stmt::ForEach { loop_id: *loop_id, body: mark(body) },
-            Stmt::ForRange { local, start, stop, step, body } => {
-                let (start, stop) = (start.clone(), stop.clone());
-                Stmt::ForRange { local: *local, start, stop, step: *step, body: mark(body) }
-            }
-            other => other.clone(),
-        };
-        block.iter().map(marked).collect()
-    }
-    let marked = Transaction { body: mark(&transaction.body), ..transaction.clone() };
-    let cuts = writes(&marked).into_iter().filter(|write| write.role == CUT);
-    cuts.flat_map(|write| write.uses).map(|(role, _)| role).collect()
 }
 
 /// The updates of a group of roles. Adds to `performed` the numbers of the statements that they take.

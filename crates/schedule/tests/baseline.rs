@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{Baseline, Execute, Scheme, Worker};
+use tidemill_schedule::{Baseline, Execute, Known, Scheme, Worker};
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, RowId, Use, UseBuffer};
 
@@ -92,6 +92,11 @@ fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> Outcome {
     (rows, log)
 }
 
+/// Neighbours are in one partition, whatever their locks are.
+fn key_hashes(rows: &[RowId]) -> Vec<u64> {
+    rows.iter().map(|row| row.0 >> 7).collect()
+}
+
 /// Runs an epoch in place: the rows, and the log in the order in which transactions ran.
 fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -> Outcome {
     let mut accesses = AccessBuffer::new();
@@ -102,7 +107,8 @@ fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -
         uses.uses.extend(transaction.iter().map(|(_, writes)| Use::new(0, *writes)));
         uses.parts.push(0);
     }
-    baseline.prepare(scheme, accesses.accesses(), &uses);
+    let key_hashes = key_hashes(accesses.accesses().rows());
+    baseline.prepare(scheme, accesses.accesses(), &uses, Known { may_redo: false, key_hashes: &key_hashes });
     let state = InPlace {
         epoch,
         rows: epoch.iter().flatten().map(|&(row, _)| (row, AtomicU64::new(row))).collect(),
@@ -234,6 +240,41 @@ fn schemes_on_versions_end_as_serially() {
     assert!(passes > 5, "no batch was redone more than {passes} times: verdicts did not flip");
 }
 
+/// TStream removes a transaction of one operation like the others, which takes a pass over the batch.
+#[test]
+fn tstream_pays_for_each_transaction_that_aborts_with_a_pass() {
+    let _alive = watch();
+    let one_each = |parts: u8| (0..50).map(|t| (parts, vec![(t % 7, 0, true)])).collect::<Vec<model::Transaction>>();
+    for parts in [0, 1] {
+        for (aborting, passes) in [(0, 1), (1, 2)] {
+            let mut model = model::Model::under_scheme(one_each(parts), aborting, Scheme::TStream, Baseline::new());
+            work_on(&model, 2);
+            assert_eq!(model.result(), model.expected());
+            let ran = model.baseline.take().expect("it ran").passes();
+            assert_eq!(ran, passes, "{parts} parts, one of {aborting} aborts");
+        }
+    }
+    // Whole transactions that abort leave nothing that others could read, so no verdict turns round.
+    let turning = model::aborts_that_turn_round(3).into_iter().map(|(_, accesses)| (0, accesses)).collect();
+    let mut model = model::Model::under_scheme(turning, 3, Scheme::TStream, Baseline::new());
+    work_on(&model, 2);
+    assert_eq!(model.result(), model.expected());
+    assert_eq!(model.baseline.take().expect("it ran").passes(), 2);
+}
+
+/// What cannot be run again is run once, whatever aborts.
+#[test]
+fn tstream_runs_what_is_final_once() {
+    let _alive = watch();
+    let mut baseline = Baseline::new();
+    let epoch: Epoch = (0..400).map(|t| vec![(t % 7, true)]).collect();
+    let (rows, mut log) = run(&mut baseline, Scheme::TStream, &epoch, 3);
+    log.sort();
+    let expected = serially(&epoch, 0..400);
+    assert!(expected.1.iter().any(|(_, seen)| seen.is_none()) && (rows, log) == expected);
+    assert_eq!(baseline.passes(), 1);
+}
+
 /// Rounds that shrink: a worker that took the next round's size for that of its own would end a round twice.
 #[test]
 fn tstream_ends_each_round_once() {
@@ -269,7 +310,8 @@ fn a_panic_stops_all_workers() {
     uses.parts.resize(200, 0);
     for scheme in [Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(4), Scheme::TStream, Scheme::NoOrder] {
         let mut baseline = Baseline::new();
-        baseline.prepare(scheme, accesses.accesses(), &uses);
+        let key_hashes = key_hashes(accesses.accesses().rows());
+        baseline.prepare(scheme, accesses.accesses(), &uses, Known { may_redo: false, key_hashes: &key_hashes });
         thread::scope(|scope| {
             let work = |worker| {
                 let (baseline, accesses, uses) = (&baseline, &accesses, &uses);

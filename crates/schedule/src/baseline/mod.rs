@@ -100,6 +100,16 @@ impl FromStr for Scheme {
     }
 }
 
+/// What single schemes have to know of an epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// Whether transactions can be run again: then TStream removes those that abort. If not, all are whole under TStream,
+    /// too, and there is one pass.
+    pub may_redo: bool,
+    /// By slot, a hash of the key of the row, by which PAT divides rows into partitions. Other schemes do not look at it.
+    pub key_hashes: &'a [u64],
+}
+
 /// Runs epochs under a scheme, one at a time. Reused: its tables are kept. Each epoch allocates the list of requests of
 /// each worker that locks, the numbers of transactions in PAT's partitions, and the numbering of TStream's chains.
 #[derive(Debug)]
@@ -154,8 +164,10 @@ impl Baseline {
 
     /// Begins an epoch. `work` must be given the same accesses and uses. Only TStream takes transactions apart; under
     /// the other schemes all are whole.
-    pub fn prepare(&mut self, scheme: Scheme, accesses: Accesses<'_>, uses: &UseBuffer) {
+    pub fn prepare(&mut self, scheme: Scheme, accesses: Accesses<'_>, uses: &UseBuffer, known: Known<'_>) {
         assert_eq!(uses.uses.len(), accesses.rows().len(), "each access has a use");
+        let apart = uses.parts.iter().filter(|&&parts| parts > 0).count();
+        assert!(known.may_redo || apart == 0, "{apart} transactions are in parts and cannot be run again");
         self.scheme = scheme;
         self.transactions = accesses.transactions() as u32;
         self.next.store(0, Ordering::Relaxed);
@@ -171,11 +183,11 @@ impl Baseline {
         }
         match scheme {
             Scheme::NoLock => {}
-            Scheme::Lock => self.prepare_turns(1, accesses),
-            Scheme::Partitioned(partitions) => self.prepare_turns(partitions, accesses),
+            Scheme::Lock => self.prepare_turns(1, accesses, known.key_hashes),
+            Scheme::Partitioned(partitions) => self.prepare_turns(partitions, accesses, known.key_hashes),
             Scheme::NoOrder => locks::ensure(&mut self.flags, accesses.rows().len()),
             Scheme::MultiVersion => self.prepare_marks(accesses),
-            Scheme::TStream => self.prepare_rounds(uses.parts.iter().any(|&parts| parts > 0)),
+            Scheme::TStream => self.prepare_rounds(known.may_redo),
         }
     }
 

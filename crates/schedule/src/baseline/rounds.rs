@@ -12,7 +12,9 @@
 //! A pass that changes no verdict therefore has the verdicts of the serial order.
 //!
 //! An operation is a unit of [`tidemill_txn::Flow`]. A transaction that is not taken apart is one unit, in the chain of
-//! the first row that it writes, with its own verdict; it is never removed.
+//! the first row that it writes, and has its verdict as soon as it runs. It is removed like the others all the same: it
+//! costs a pass over the batch. Only where transactions cannot be run again is there one pass, and nothing is removed; then
+//! all of them are whole.
 //!
 //! **Rounds without a fixed number of workers.** `claims` holds the number of the round and how much of it is claimed.
 //! The worker that completes the last piece (1) closes the round, so that nothing can be claimed; (2) arranges the next
@@ -75,8 +77,8 @@ pub(super) struct Rounds {
     kind: AtomicU32,
     size: AtomicU32,
     pass: AtomicU32,
-    /// Whether any transaction is in parts.
-    judges: bool,
+    /// Whether transactions that abort are removed.
+    removes: bool,
 }
 
 impl Rounds {
@@ -134,8 +136,8 @@ impl Rounds {
 }
 
 impl Baseline {
-    /// `judges`: whether any transaction is in parts.
-    pub(super) fn prepare_rounds(&mut self, judges: bool) {
+    /// `removes`: whether transactions that abort are removed, and the batch is evaluated again.
+    pub(super) fn prepare_rounds(&mut self, removes: bool) {
         const NO_CHAIN: u32 = u32::MAX;
         let (units, slots) = (self.flow.units(), self.chain.len());
         // Number the chains, and count their units.
@@ -181,7 +183,7 @@ impl Baseline {
         written.resize_with(slots, AtomicU32::default);
         removed.clear();
         removed.resize_with(self.transactions as usize, AtomicBool::default);
-        self.rounds.judges = judges;
+        self.rounds.removes = removes;
         self.rounds.pass.store(0, Ordering::Relaxed);
         match units {
             0 => self.rounds.begin(0, Kind::Done, 0),
@@ -256,9 +258,6 @@ impl Baseline {
 
     /// Checks the verdict of a transaction in this pass.
     fn check_verdict<E: Execute + ?Sized>(&self, worker: usize, execute: &E, transaction: u32) {
-        if !execute.is_apart(transaction) {
-            return;
-        }
         let removed = &self.rounds.removed[transaction as usize];
         let was_removed = removed.load(Ordering::Relaxed);
         let aborts = match was_removed {
@@ -276,7 +275,7 @@ impl Baseline {
         let blocked = rounds.blocked.load(Ordering::Relaxed);
         match kind {
             Kind::Explore if blocked > 0 => rounds.begin(round + 1, Kind::Explore, blocked),
-            Kind::Explore if rounds.judges => rounds.begin(round + 1, Kind::Verdict, self.transactions),
+            Kind::Explore if rounds.removes => rounds.begin(round + 1, Kind::Verdict, self.transactions),
             Kind::Verdict if rounds.changed.load(Ordering::Relaxed) => rounds.begin_pass(round + 1),
             _ => rounds.begin(round + 1, Kind::Done, 0),
         }
