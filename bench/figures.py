@@ -325,6 +325,34 @@ def ts14(rows: list[Row], axes: list[Any]) -> str:
     return bars(axes[0], engine(rows), "by application", "workload", ratio, TO_LOOP)
 
 
+def ts19_10(rows: list[Row], axes: list[Any]) -> str:
+    kinds = [("1", "0"), ("0", "0.6"), ("0", "0.8")]
+    texts = []
+    for place, (reads, theta) in enumerate(kinds):
+        own = [row for row in engine(rows) if (row["reads"], row["theta"]) == (reads, theta)]
+        title = f"{'reads' if reads == '1' else 'writes'} only, θ = {theta}"
+        texts.append(bars(axes[place], own, f"Figure 10: {title}", "workers", per_second, "million events/s"))
+        texts.append(breakdown(axes[3 + place], own, f"Figure 11: {title}"))
+    return "\n\n".join(texts)
+
+
+def ts19_12(rows: list[Row], axes: list[Any]) -> str:
+    whole = panels(axes[:1], engine(rows), [Panel("θ = 0.6", lambda row: True, "reads")])
+    return f"{whole}\n\n{breakdown(axes[1], [row for row in rows if row['scheduling'] == 'tstream'], 'tstream')}"
+
+
+def ts19_13(rows: list[Row], axes: list[Any]) -> str:
+    return bars(axes[0], engine(rows), "10,000 rows, half reads", "workers", per_second, "million events/s")
+
+
+def ts19_18(rows: list[Row], axes: list[Any]) -> str:
+    texts = []
+    for axis, cost in zip(axes, costs(rows), strict=True):
+        own = [row for row in engine(rows) if row["micros"] == cost]
+        texts.append(bars(axis, own, f"C = {cost} µs", "workload", ratio, TO_LOOP))
+    return "\n\n".join(texts)
+
+
 def seconds(row: Row) -> str:
     """The shortest and the longest run."""
     return f"{short(number(row['seconds_min']))} to {short(number(row['seconds_max']))}"
@@ -465,6 +493,10 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ts11b": (1, simple("writes only", "theta")),
     "ts12": (8, ts12),
     "ts14": (1, ts14),
+    "ts19-10": (6, ts19_10),
+    "ts19-12": (2, ts19_12),
+    "ts19-13": (1, ts19_13),
+    "ts19-18": (2, ts19_18),
     "grid": (1, grid),
     "simulation": (16, simulation),
 }

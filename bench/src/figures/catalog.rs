@@ -92,6 +92,7 @@ const SCHEMES: &str = "auto epoch tstream pat:16 lal lwm no-lock";
 pub fn all(round_ns: f64) -> Vec<Figure> {
     let mut all = morphstream(round_ns);
     all.extend(tstream(round_ns));
+    all.extend(tstream_2019(round_ns));
     all.push(grid(round_ns));
     all.push(simulation(round_ns));
     all
@@ -222,6 +223,43 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             with_time.into(),
             ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
         ),
+    ]
+}
+
+/// TStream (2019), §6.3, where the other paper has nothing like it. Figure 11 is drawn from what Figure 10 measures.
+fn tstream_2019(round_ns: f64) -> Vec<Figure> {
+    let figure = |id, title, points, ways| Figure {
+        id,
+        title,
+        kind: Kind::Throughput,
+        points: of(Workload::GrepSum, points),
+        ways,
+    };
+    let gs = Workload::GrepSum.defaults(round_ns);
+    let gs = Knobs { abort: 0.0, work: 0, epoch: 500, length: 10, accesses: 1, ..gs };
+    let kinds = [(1.0, 0.0), (0.0, 0.6), (0.0, 0.8)];
+    let kinds = vary(&[gs], &kinds, |k, (reads, theta)| (k.reads, k.theta) = (reads, theta));
+    let mixed = Knobs { theta: 0.6, mixed: true, ..gs };
+    let shares = vary(&[mixed], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.reads = v);
+    let schemes = "auto tstream lal lwm nocc";
+    let at = |workload: Workload| Knobs { theta: 0.6, abort: 0.0, epoch: 500, ..workload.defaults(round_ns) };
+    let costs = [0.0, 1.0].map(|micros| rounds(micros, round_ns));
+    let factors = [Workload::GrepSum, Workload::Ledger, Workload::Bidding].into_iter().flat_map(|workload| {
+        let knobs = if workload == Workload::GrepSum { gs } else { at(workload) };
+        of(workload, vary(&[Knobs { theta: 0.6, ..knobs }], &costs, |k, v| k.work = v))
+    });
+    let factors = factors.collect();
+    vec![
+        figure("ts19-10", "reads alone, writes alone (also 11)", kinds, ways_with(schemes, &[1, 2])),
+        figure("ts19-12", "reads and writes in one transaction", shares, ways(schemes)),
+        figure("ts19-13", "a small state", vec![Knobs { rows: 10_000, ..mixed }], ways_with(schemes, &[1, 2])),
+        Figure {
+            id: "ts19-18",
+            title: "factors: synchronous, postponed, and with dynamic scheduling",
+            kind: Kind::Throughput,
+            points: factors,
+            ways: ways("lal tstream:2 tstream"),
+        },
     ]
 }
 

@@ -21,6 +21,9 @@ fn small(workload: Workload) -> Vec<Knobs> {
             let mut all = shapes.map(|(length, accesses)| Knobs { length, accesses, ..knobs }).to_vec();
             all.push(Knobs { length: 2, accesses: 2, multiple: 0.4, reads: 0.2, ..knobs });
             all.push(Knobs { accesses: 2, acyclic: true, multiple: 0.0, ..knobs });
+            all.push(Knobs { length: 4, accesses: 1, mixed: true, ..knobs });
+            all.push(Knobs { length: 3, accesses: 2, mixed: true, reads: 0.3, ..knobs });
+            all.push(Knobs { length: 2, accesses: 1, mixed: true, reads: 1.0, ..knobs });
             all.push(Knobs { length: 4, accesses: 1, across: 0.5, partitions: 3, rows: 600, ..knobs });
             all
         }

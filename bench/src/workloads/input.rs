@@ -26,6 +26,9 @@ pub struct Knobs {
     pub epoch: usize,
     /// The share of events that only read (gs).
     pub reads: f64,
+    /// Whether each event reads with the share `reads` of its operations and writes with the others; if not, it only reads
+    /// or only writes (gs).
+    pub mixed: bool,
     /// The share of transactions with all l · r rows; the others have one (gs).
     pub multiple: f64,
     /// The share of transactions on several of PAT's partitions; the others are on one (gs, sl, ob).

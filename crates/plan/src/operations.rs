@@ -127,7 +127,7 @@ fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut B
         Stmt::Return { .. } | Stmt::Break | Stmt::Continue => true,
         _ => false,
     };
-    let body = Slice::of(&transaction.body, wanted).block(&transaction.body, 0, &wanted, false, performed);
+    let body = Slice::of(&transaction.body, wanted, false).block(&transaction.body, 0, &wanted, false, performed);
     Transaction { body, ..transaction.clone() }
 }
 
@@ -147,7 +147,7 @@ fn verdict_operation(transaction: &Transaction, performed: &BTreeSet<usize>) -> 
             Stmt::Count { .. } => true,
             other => other.evaluation_may_fail() && !performed.contains(&number),
         };
-        let mut body = Slice::of(&placed, wanted).block(&placed, 0, &wanted, true, &mut BTreeSet::new());
+        let mut body = Slice::of(&placed, wanted, true).block(&placed, 0, &wanted, true, &mut BTreeSet::new());
         let between = roles_read(&body).into_iter().filter(|&role| role >= 2 * count).map(|role| role - 2 * count);
         let before = again.len();
         let between: Vec<RoleId> = between.collect();
@@ -279,12 +279,12 @@ struct Slice {
 }
 
 impl Slice {
-    /// The closure over what the wanted statements need.
-    fn of(body: &[Stmt], wanted: impl Fn(usize, &Stmt) -> bool) -> Slice {
+    /// The closure over what the wanted statements need. `records`: with what is returned.
+    fn of(body: &[Stmt], wanted: impl Fn(usize, &Stmt) -> bool, records: bool) -> Slice {
         let mut slice = Slice { locals: BTreeSet::new() };
         loop {
             let before = slice.locals.len();
-            let kept = slice.block(body, 0, &wanted, true, &mut BTreeSet::new());
+            let kept = slice.block(body, 0, &wanted, records, &mut BTreeSet::new());
             kept.iter().for_each(|stmt| {
                 stmt.each(&mut |inner| {
                     inner.expressions().into_iter().for_each(|expr| {
@@ -423,6 +423,19 @@ mod tests {
         let reads: Vec<BTreeSet<RoleId>> =
             verdict.body.body.iter().map(|stmt| roles_read(std::slice::from_ref(stmt))).collect();
         assert_eq!(reads, [BTreeSet::from([0]), BTreeSet::from([2])]);
+    }
+
+    /// An update of `to` has no row of `from`, which only what is returned reads.
+    #[test]
+    fn what_is_returned_is_no_part_of_an_update() {
+        let Operations { operations, verdict } = parts(|b| {
+            b.assign("seen", cell("from", "balance"));
+            b.set("to", "balance", cell("to", "balance") + event("amount"));
+            b.give([("seen", local("seen"))]);
+        });
+        let roles = |body: &[Stmt]| roles_read(body).into_iter().collect::<Vec<_>>();
+        assert_eq!(operations.iter().map(|o| roles(&o.update.body)).collect::<Vec<_>>(), [[1]]);
+        assert_eq!(roles(&verdict.body.body), [0]);
     }
 
     #[test]

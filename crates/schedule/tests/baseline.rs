@@ -222,11 +222,12 @@ fn work_on(model: &model::Model, workers: usize) {
 fn schemes_on_versions_end_as_serially() {
     let alive = watch();
     let mut random = Random::new(10);
-    let mut baselines = [Scheme::MultiVersion, Scheme::TStream].map(|scheme| (scheme, Baseline::new()));
+    let schemes = [Scheme::MultiVersion, Scheme::TStream, Scheme::TStreamDealt(1), Scheme::TStreamDealt(3)];
+    let mut baselines = schemes.map(|scheme| (scheme, Baseline::new()));
     let mut passes = 0;
-    for round in 0..600 {
+    for round in 0..1_200 {
         alive.send(()).expect("it watches");
-        let (scheme, baseline) = &mut baselines[round % 2];
+        let (scheme, baseline) = &mut baselines[round % 4];
         let workers = 1 + random.below(4) as usize;
         let rows = [2, 6, 50][random.below(3) as usize];
         let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
@@ -284,9 +285,10 @@ fn tstream_ends_each_round_once() {
     let first = (0..40).map(|row| (0, vec![(row, 0, true)]));
     let second = (1..40).map(|row| (0, vec![(row, 0, true), (row - 1, 0, false)]));
     let transactions: Vec<model::Transaction> = first.chain([(0, vec![(0, 0, true)])]).chain(second).collect();
-    for _ in 0..5000 {
+    for round in 0..5000 {
         alive.send(()).expect("it watches");
-        let mut model = model::Model::under_scheme(transactions.clone(), 0, Scheme::TStream, baseline);
+        let scheme = [Scheme::TStream, Scheme::TStreamDealt(2)][round % 2];
+        let mut model = model::Model::under_scheme(transactions.clone(), 0, scheme, baseline);
         work_on(&model, 4);
         assert_eq!(model.result(), model.expected());
         baseline = model.baseline.take().expect("it ran");

@@ -1,10 +1,16 @@
 //! What MorphStream's model decides for the workloads of its paper (2023, §6.2.2, §6.2.3), at the parameters of Table 5.
 
-use crate::workloads::{Input, Knobs, Workload};
+use crate::workloads::{Input, Knobs, Workload, event_schema};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{BooleanArray, RecordBatch};
-use tidemill_plan::analyze;
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, StructArray};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::DataType;
+use std::sync::Arc;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_model::{Type, Value};
+use tidemill_plan::build::{Block, PlanBuilder, TableBuilder, cell, element, event, literal, local, named};
+use tidemill_plan::{Plan, analyze};
 use tidemill_runtime::{Engine, Policy};
 use tidemill_schedule::{Abort, Explore, Granularity, Load, Search, decide_as_morphstream};
 use tidemill_txn::{Survey, Surveyor};
@@ -94,6 +100,102 @@ fn the_interval_matters() {
     let mut batches = Batches::new(&input);
     let decided = [1_024, 5_120, 10_240].map(|interval| batches.decide(&input.events.slice(0, interval), 0.0));
     assert_eq!(decided.map(|policy| policy.to_string()), ["operation,eager", "operation,eager", "chain,dfs,eager"]);
+}
+
+/// By transaction that has any: place that is read, place that is written.
+fn parameters(plan: &Plan, events: &RecordBatch) -> Vec<Vec<(u32, u32)>> {
+    let engine = Engine::new(analyze(plan).expect("a valid plan")).expect("a plan that compiles");
+    let shape = engine.shape(events);
+    let of = |slots: &[u32]| {
+        let own = shape.parameters.iter().filter(|p| (slots[0]..slots[1]).contains(&p.written));
+        let mut own: Vec<_> = own.map(|p| (p.read - slots[0], p.written - slots[0])).collect();
+        own.sort_unstable();
+        own
+    };
+    shape.accesses.accesses().op_start().windows(2).map(of).filter(|own| !own.is_empty()).collect()
+}
+
+fn parameters_of(workload: Workload, knobs: Knobs) -> Vec<Vec<(u32, u32)>> {
+    let input = workload.input(&Knobs { events: 200, ..knobs });
+    let mut all = parameters(&input.plan, &input.events);
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Definition 5, on the texts of transactions.
+#[test]
+fn writes_need_what_their_values_and_requirements_read() {
+    let knobs = |workload: Workload| workload.defaults(1.0);
+    // Each write needs the other row of its operation; a requirement reads the first row.
+    let gs = Knobs { length: 2, accesses: 2, ..knobs(Workload::GrepSum) };
+    assert_eq!(parameters_of(Workload::GrepSum, gs), [[(0, 2), (1, 0), (3, 2)]]);
+    // A transfer, which requires enough of an account and an asset.
+    let transfer = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)];
+    assert_eq!(parameters_of(Workload::Ledger, knobs(Workload::Ledger)), [transfer]);
+    // Whether a vehicle was seen decides about the count, and nothing about what was seen.
+    assert_eq!(parameters_of(Workload::Toll, knobs(Workload::Toll)), [[(1, 0)]]);
+    // Twenty rows that are written each for itself.
+    assert_eq!(parameters_of(Workload::Bidding, knobs(Workload::Bidding)), [[(0, 0); 0]; 0]);
+}
+
+/// A list of two lines, each of which names an item and another one, beside a total.
+fn over_lines(body: impl FnOnce(&mut Block)) -> Vec<(u32, u32)> {
+    let table =
+        |name: &'static str| move |t: TableBuilder| t.key("id", Type::Int).column_or(name, Type::Int, Value::Int(0));
+    let plan = PlanBuilder::new("lines")
+        .table("items", table("price"))
+        .table("others", table("price"))
+        .table("totals", table("sum"))
+        .source("events", |s| {
+            s.field("total", Type::Int).nested("lines", [("item", Type::Int.into()), ("other", Type::Int.into())])
+        })
+        .transaction("alter", [named("events")], |t| {
+            t.row("item", "items", [element("lines", "item")])
+                .over("lines")
+                .read("other", "others", [element("lines", "other")])
+                .over("lines")
+                .read("total", "totals", [event("total")])
+                .body(body)
+        })
+        .build();
+    let schema = arrow_schema(&event_schema(&plan));
+    let DataType::List(item) = schema.field(1).data_type() else { panic!("a list") };
+    let DataType::Struct(fields) = item.data_type() else { panic!("a list of structs") };
+    let columns = [[1, 2], [3, 4]].map(|column| Arc::new(Int64Array::from(column.to_vec())) as ArrayRef);
+    let lines = StructArray::new(fields.clone(), columns.into(), None);
+    let lines = ListArray::new(item.clone(), OffsetBuffer::from_lengths([2]), Arc::new(lines), None);
+    let total = Arc::new(Int64Array::from(vec![9])) as ArrayRef;
+    let events = RecordBatch::try_new(schema, vec![total, Arc::new(lines)]).expect("columns of the schema");
+    parameters(&plan, &events).into_iter().next().unwrap_or_default()
+}
+
+/// Items are in places 0 and 1, others in 2 and 3, the total in 4.
+#[test]
+fn writes_of_elements_need_their_own_rows_if_elements_are_apart() {
+    let apart = over_lines(|b| {
+        b.for_each("line", "lines", |b| {
+            b.set("item", "price", cell("item", "price") + cell("other", "price") + cell("total", "sum"));
+        });
+    });
+    assert_eq!(apart, [(2, 0), (3, 1), (4, 0), (4, 1)]);
+    // A sum over all elements so far.
+    let together = over_lines(|b| {
+        b.assign("sum", literal(0));
+        b.for_each("line", "lines", |b| {
+            b.assign("sum", local("sum") + cell("item", "price"));
+            b.set("item", "price", local("sum"));
+        });
+    });
+    assert_eq!(together, [(0, 1), (1, 0)]);
+    // A requirement on each element decides about all of them.
+    let required = over_lines(|b| {
+        b.for_each("line", "lines", |b| {
+            b.require(cell("other", "price").ge(0), "negative");
+            b.set("item", "price", cell("item", "price") + 1);
+        });
+    });
+    assert_eq!(required, [(2, 0), (2, 1), (3, 0), (3, 1)]);
 }
 
 fn filter(events: &RecordBatch, own: &BooleanArray) -> RecordBatch {
