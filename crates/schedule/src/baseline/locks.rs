@@ -131,3 +131,26 @@ impl TryLock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn no_lock_is_of_two_partitions() {
+        for partitions in [1, 3, 4, 16, 64, 1_000] {
+            let mut owners = BTreeMap::new();
+            for number in 0..20_000 {
+                let partition = number % partitions;
+                let lock = lock_in(partition, partitions, RowId(u64::from(number) << 6), LOCKS_MIN);
+                assert!((lock as usize) < LOCKS_MIN);
+                assert_eq!(*owners.entry(lock).or_insert(partition), partition, "{partitions} partitions, lock {lock}");
+            }
+            assert_eq!(owners.values().collect::<BTreeSet<_>>().len(), partitions as usize);
+            // A partition has about as many locks as its share of the table.
+            let share = LOCKS_MIN / (partitions as usize).next_power_of_two();
+            assert!(owners.len() > partitions as usize * share * 9 / 10, "{partitions}: {} locks", owners.len());
+        }
+    }
+}

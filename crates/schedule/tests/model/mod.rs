@@ -93,9 +93,18 @@ impl Model {
     /// Prepares an epoch under a scheme that works on versions.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn under_scheme(transactions: Vec<Transaction>, aborting: u32, scheme: Scheme, baseline: Baseline) -> Self {
-        let mut model = Model::of(transactions, aborting, scheme.speculates());
+        Model::prepared(Model::of(transactions, aborting, scheme.speculates()), scheme, baseline, true)
+    }
+
+    /// The same with transactions that cannot be run again: all are whole.
+    #[allow(dead_code, reason = "not all tests use all of it")]
+    pub fn once_under_scheme(transactions: Vec<Transaction>, scheme: Scheme, baseline: Baseline) -> Self {
+        Model::prepared(Model::of(transactions, 0, false), scheme, baseline, false)
+    }
+
+    fn prepared(mut model: Model, scheme: Scheme, baseline: Baseline, may_redo: bool) -> Self {
         let baseline = model.baseline.insert(baseline);
-        let known = Known { may_redo: true, ..Known::default() };
+        let known = Known { may_redo, ..Known::default() };
         baseline.prepare(scheme, model.epoch.accesses(), &model.uses, known);
         model
     }
