@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import matplotlib
@@ -38,6 +39,8 @@ MEANING = {
     "length": "length",
     "multiple": "share of transactions with all rows",
     "reads": "share of reads",
+    "across": "share of transactions on several partitions",
+    "partitions": "partitions of a transaction",
 }
 SIMULATED = "16"
 APPLICATIONS = ["gs", "sl", "ob", "tp"]
@@ -193,6 +196,11 @@ def ms11(rows: list[Row], axes: list[Any]) -> str:
     return f"The fastest over the whole run:\n\n{whole}\n\n{breakdown(axes[1], some, 'Figure 13a')}"
 
 
+def latency(row: Row) -> float:
+    """From the arrival of an epoch's oldest event to the end of the epoch, ms."""
+    return (number(row["waited_s"]) + number(row["took_s"])) * 1e3
+
+
 def ms11_time(rows: list[Row], axes: list[Any]) -> str:
     series = distinct(row["scheduling"] for row in rows)
     for name in series:
@@ -207,20 +215,28 @@ def ms11_time(rows: list[Row], axes: list[Any]) -> str:
             for i in range(len(own))
         ]
         axes[0].plot(share, rate, label=name, color=colour(name, series))
-        axes[1].plot(share, [number(row["access_s"]) * 1e3 for row in own], color=colour(name, series))
-    for axis, label in ((axes[0], "million events/s"), (axes[1], "access of an epoch, ms")):
+        axes[1].plot(share, [latency(row) for row in own], color=colour(name, series))
+        axes[2].plot(share, [number(row["access_s"]) * 1e3 for row in own], color=colour(name, series))
+    labels = ("million events/s", "latency, ms", "access of an epoch, ms")
+    for axis, label in zip(axes, labels, strict=True):
         [axis.axvline(phase, color="lightgrey", linewidth=0.5) for phase in (1, 2, 3)]
         axis.set(xlabel="phase", ylabel=label, ylim=(0, None))
     axes[0].legend(fontsize=6)
-    phases = [[name] for name in series]
-    for line, name in zip(phases, series, strict=True):
+    rates, late = ([[name] for name in series] for _ in range(2))
+    for rate_line, late_line, name in zip(rates, late, series, strict=True):
         own = [row for row in rows if row["scheduling"] == name]
         quarter = max(1, len(own) // 4)
         for phase in range(4):
             part = own[phase * quarter : (phase + 1) * quarter]
             access = sum(number(row["access_s"]) for row in part)
-            line.append(short(sum(number(row["events"]) for row in part) / access / MILLION if access else math.nan))
-    return "Million events per second of access, by phase:\n\n" + table(["", "1", "2", "3", "4"], phases)
+            events = sum(number(row["events"]) for row in part)
+            rate_line.append(short(events / access / MILLION if access else math.nan))
+            late_line.append(short(median(latency(row) for row in part)))
+    head = ["", "1", "2", "3", "4"]
+    return (
+        f"Million events per second of access, by phase:\n\n{table(head, rates)}\n\n"
+        f"Figure 11b: latency of an epoch's oldest event, ms, median by phase:\n\n{table(head, late)}"
+    )
 
 
 def ms12(rows: list[Row], axes: list[Any]) -> str:
@@ -307,6 +323,34 @@ def ts12(rows: list[Row], axes: list[Any]) -> str:
 
 def ts14(rows: list[Row], axes: list[Any]) -> str:
     return bars(axes[0], engine(rows), "by application", "workload", ratio, TO_LOOP)
+
+
+def ts19_10(rows: list[Row], axes: list[Any]) -> str:
+    kinds = [("1", "0"), ("0", "0.6"), ("0", "0.8")]
+    texts = []
+    for place, (reads, theta) in enumerate(kinds):
+        own = [row for row in engine(rows) if (row["reads"], row["theta"]) == (reads, theta)]
+        title = f"{'reads' if reads == '1' else 'writes'} only, θ = {theta}"
+        texts.append(bars(axes[place], own, f"Figure 10: {title}", "workers", per_second, "million events/s"))
+        texts.append(breakdown(axes[3 + place], own, f"Figure 11: {title}"))
+    return "\n\n".join(texts)
+
+
+def ts19_12(rows: list[Row], axes: list[Any]) -> str:
+    whole = panels(axes[:1], engine(rows), [Panel("θ = 0.6", lambda row: True, "reads")])
+    return f"{whole}\n\n{breakdown(axes[1], [row for row in rows if row['scheduling'] == 'tstream'], 'tstream')}"
+
+
+def ts19_13(rows: list[Row], axes: list[Any]) -> str:
+    return bars(axes[0], engine(rows), "10,000 rows, half reads", "workers", per_second, "million events/s")
+
+
+def ts19_18(rows: list[Row], axes: list[Any]) -> str:
+    texts = []
+    for axis, cost in zip(axes, costs(rows), strict=True):
+        own = [row for row in engine(rows) if row["micros"] == cost]
+        texts.append(bars(axis, own, f"C = {cost} µs", "workload", ratio, TO_LOOP))
+    return "\n\n".join(texts)
 
 
 def seconds(row: Row) -> str:
@@ -429,7 +473,7 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
 FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ms10": (1, ms10),
     "ms11": (2, ms11),
-    "ms11-time": (2, ms11_time),
+    "ms11-time": (3, ms11_time),
     "ms12": (4, ms12),
     "ms13b": (3, ms13b),
     "ms15a": (1, simple("θ = 0", "epoch", log_x=True)),
@@ -442,13 +486,17 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ts8": (10, ts8),
     "ts10a": (
         1,
-        simple("transactions of six rows among those of one", "multiple", **RATIO),
+        simple("transactions on six partitions, others on one", "across", **RATIO),
     ),
-    "ts10b": (1, simple("half of the transactions", "length", **RATIO)),
+    "ts10b": (1, simple("half of the transactions on several", "partitions", **RATIO)),
     "ts11a": (1, simple("θ = 0", "reads")),
     "ts11b": (1, simple("writes only", "theta")),
     "ts12": (8, ts12),
     "ts14": (1, ts14),
+    "ts19-10": (6, ts19_10),
+    "ts19-12": (2, ts19_12),
+    "ts19-13": (1, ts19_13),
+    "ts19-18": (2, ts19_18),
     "grid": (1, grid),
     "simulation": (16, simulation),
 }

@@ -90,6 +90,12 @@ struct KnobLists {
     /// The share of events that read (gs).
     #[arg(long, value_delimiter = ',')]
     reads: Vec<f64>,
+    /// The share of transactions on several of the 16 partitions of pat:16 (gs, sl, ob).
+    #[arg(long, value_delimiter = ',')]
+    across: Vec<f64>,
+    /// The partitions of such a transaction; the others are on one. With 0 rows are anywhere.
+    #[arg(long, value_delimiter = ',')]
+    partitions: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -136,7 +142,7 @@ fn varied<T: Copy>(knobs: &[Knobs], values: &[T], set: impl Fn(&mut Knobs, T)) -
 
 impl KnobLists {
     fn is_empty(&self) -> bool {
-        let KnobLists { rows, theta, abort, length, micros, accesses, epoch, reads } = self;
+        let KnobLists { rows, theta, abort, length, micros, accesses, epoch, reads, across, partitions } = self;
         rows.is_empty()
             && theta.is_empty()
             && abort.is_empty()
@@ -145,6 +151,8 @@ impl KnobLists {
             && accesses.is_empty()
             && epoch.is_empty()
             && reads.is_empty()
+            && across.is_empty()
+            && partitions.is_empty()
     }
 
     fn points(&self, defaults: Knobs, round_ns: f64) -> Vec<Knobs> {
@@ -155,7 +163,9 @@ impl KnobLists {
         let points = varied(&points, &self.micros, |k, v| k.work = rounds(v, round_ns));
         let points = varied(&points, &self.accesses, |k, v| k.accesses = v);
         let points = varied(&points, &self.epoch, |k, v| k.epoch = v);
-        varied(&points, &self.reads, |k, v| k.reads = v)
+        let points = varied(&points, &self.reads, |k, v| k.reads = v);
+        let points = varied(&points, &self.across, |k, v| k.across = v);
+        varied(&points, &self.partitions, |k, v| k.partitions = v)
     }
 }
 

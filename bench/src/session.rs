@@ -163,7 +163,7 @@ pub fn run_engine(
 }
 
 /// The columns of [`Line`].
-pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,reads,multiple,acyclic,events,\
+pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch,reads,multiple,across,partitions,mixed,acyclic,events,\
     scheduling,workers,load,events_per_second,ratio_to_loop,seconds_min,seconds_max,p50_ms,p95_ms,p99_ms,\
     p999_ms,prepare_s,access_s,finish_s,sinks_s,useful_s,sync_s,lock_s,construct_s,explore_s,abort_s,other_s,decide_s,runs,policies,mib";
 
@@ -194,11 +194,22 @@ pub struct Line<'a> {
 impl Line<'_> {
     /// Writes it.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Knobs { rows, theta, abort, length, work, accesses, epoch, reads, multiple, acyclic, events } = self.knobs;
+        let Knobs { rows, theta, abort, length, work, accesses, epoch, reads, multiple, .. } = self.knobs;
+        let Knobs { across, partitions, mixed, acyclic, events, .. } = self.knobs;
         let (name, micros) = (self.workload.name(), work as f64 * self.round_ns / 1e3);
-        write!(out, "{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{reads},{multiple},")?;
+        write!(
+            out,
+            "{name},{rows},{theta},{abort},{length},{micros:.2},{accesses},{epoch},{reads},{multiple},{across},{partitions},"
+        )?;
         let load = self.load.map_or(String::new(), |load| format!("{load}"));
-        write!(out, "{},{events},\"{}\",{},{load},", u8::from(acyclic), self.scheduling, self.workers)?;
+        write!(
+            out,
+            "{},{},{events},\"{}\",{},{load},",
+            u8::from(mixed),
+            u8::from(acyclic),
+            self.scheduling,
+            self.workers
+        )?;
         let Spread { least, median, greatest } = self.seconds;
         write!(out, "{:.0},{:.3},{least:.4},{greatest:.4}", events as f64 / median, self.loop_seconds / median)?;
         let Some(Measured { summary, memory }) = self.measured else {

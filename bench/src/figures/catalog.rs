@@ -92,6 +92,7 @@ const SCHEMES: &str = "auto epoch tstream pat:16 lal lwm no-lock";
 pub fn all(round_ns: f64) -> Vec<Figure> {
     let mut all = morphstream(round_ns);
     all.extend(tstream(round_ns));
+    all.extend(tstream_2019(round_ns));
     all.push(grid(round_ns));
     all.push(simulation(round_ns));
     all
@@ -192,9 +193,8 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
     let apps = || [GrepSum, Ledger, Bidding, Toll].map(|app| (app, defaults(app)));
     let figure = |id, title, points, ways| Figure { id, title, kind: Kind::Throughput, points, ways };
     let gs = defaults(GrepSum);
-    let long = Knobs { length: 6, ..gs };
-    let shares = vary(&[long], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.multiple = v);
-    let lengths = vary(&[Knobs { multiple: 0.5, ..long }], &[1, 2, 4, 6, 8, 10], |k, v| k.length = v);
+    let shares = vary(&[Knobs { partitions: 6, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.across = v);
+    let lengths = vary(&[Knobs { across: 0.5, ..gs }], &[1, 2, 4, 6, 8, 10], |k, v| k.partitions = v);
     let reads = vary(&[Knobs { theta: 0.0, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.reads = v);
     let skews = vary(&[Knobs { reads: 0.0, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v);
     let intervals = apps().into_iter().flat_map(|(app, knobs)| {
@@ -213,7 +213,7 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             ways_with("auto chain tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
         ),
         figure("ts10a", "the share of transactions on several partitions", of(GrepSum, shares), schemes()),
-        figure("ts10b", "the length of transactions on several partitions", of(GrepSum, lengths), schemes()),
+        figure("ts10b", "the partitions of transactions on several", of(GrepSum, lengths), schemes()),
         figure("ts11a", "the share of reads", of(GrepSum, reads), schemes()),
         figure("ts11b", "skew, writes only", of(GrepSum, skews), schemes()),
         figure("ts12", "the punctuation interval", intervals.collect(), ways("auto chain tstream")),
@@ -223,6 +223,43 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             with_time.into(),
             ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
         ),
+    ]
+}
+
+/// TStream (2019), §6.3, where the other paper has nothing like it. Figure 11 is drawn from what Figure 10 measures.
+fn tstream_2019(round_ns: f64) -> Vec<Figure> {
+    let figure = |id, title, points, ways| Figure {
+        id,
+        title,
+        kind: Kind::Throughput,
+        points: of(Workload::GrepSum, points),
+        ways,
+    };
+    let gs = Workload::GrepSum.defaults(round_ns);
+    let gs = Knobs { abort: 0.0, work: 0, epoch: 500, length: 10, accesses: 1, ..gs };
+    let kinds = [(1.0, 0.0), (0.0, 0.6), (0.0, 0.8)];
+    let kinds = vary(&[gs], &kinds, |k, (reads, theta)| (k.reads, k.theta) = (reads, theta));
+    let mixed = Knobs { theta: 0.6, mixed: true, ..gs };
+    let shares = vary(&[mixed], &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], |k, v| k.reads = v);
+    let schemes = "auto tstream lal lwm nocc";
+    let at = |workload: Workload| Knobs { theta: 0.6, abort: 0.0, epoch: 500, ..workload.defaults(round_ns) };
+    let costs = [0.0, 1.0].map(|micros| rounds(micros, round_ns));
+    let factors = [Workload::GrepSum, Workload::Ledger, Workload::Bidding].into_iter().flat_map(|workload| {
+        let knobs = if workload == Workload::GrepSum { gs } else { at(workload) };
+        of(workload, vary(&[Knobs { theta: 0.6, ..knobs }], &costs, |k, v| k.work = v))
+    });
+    let factors = factors.collect();
+    vec![
+        figure("ts19-10", "reads alone, writes alone (also 11)", kinds, ways_with(schemes, &[1, 2])),
+        figure("ts19-12", "reads and writes in one transaction", shares, ways(schemes)),
+        figure("ts19-13", "a small state", vec![Knobs { rows: 10_000, ..mixed }], ways_with(schemes, &[1, 2])),
+        Figure {
+            id: "ts19-18",
+            title: "factors: synchronous, postponed, and with dynamic scheduling",
+            kind: Kind::Throughput,
+            points: factors,
+            ways: ways("lal tstream:2 tstream"),
+        },
     ]
 }
 

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::session::{Seen, Session, run_engine, run_plain};
-use crate::workloads::{Input, state_digest};
+use crate::workloads::{Input, PARTITIONS, state_digest};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_model::Value;
 use tidemill_model::arrow::rows;
 use tidemill_plan::{Program, TableId, analyze};
@@ -20,6 +21,10 @@ fn small(workload: Workload) -> Vec<Knobs> {
             let mut all = shapes.map(|(length, accesses)| Knobs { length, accesses, ..knobs }).to_vec();
             all.push(Knobs { length: 2, accesses: 2, multiple: 0.4, reads: 0.2, ..knobs });
             all.push(Knobs { accesses: 2, acyclic: true, multiple: 0.0, ..knobs });
+            all.push(Knobs { length: 4, accesses: 1, mixed: true, ..knobs });
+            all.push(Knobs { length: 3, accesses: 2, mixed: true, reads: 0.3, ..knobs });
+            all.push(Knobs { length: 2, accesses: 1, mixed: true, reads: 1.0, ..knobs });
+            all.push(Knobs { length: 4, accesses: 1, across: 0.5, partitions: 3, rows: 600, ..knobs });
             all
         }
         Workload::Bidding => [1, 5].map(|length| Knobs { length, ..knobs }).into(),
@@ -80,6 +85,50 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
     }
 }
 
+/// PAT's turns are those of the engine's partitions, which the workloads draw their keys from.
+#[test]
+fn transactions_are_on_as_many_partitions_as_was_asked_for() {
+    for workload in [Workload::GrepSum, Workload::Ledger, Workload::Bidding] {
+        let length = if workload == Workload::Ledger { 1 } else { 10 };
+        for (across, partitions, share) in [(0.0, 4, 0.0), (0.5, 4, 0.5), (1.0, 6, 1.0), (0.5, 1, 0.0)] {
+            let knobs = Knobs { rows: 10_000, length, accesses: 1, across, partitions, ..workload.defaults(1.0) };
+            let input = workload.input(&Knobs { events: 4_000, epoch: 4_000, ..knobs });
+            let engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
+            let shape = engine.shape(&input.events);
+            let mut counts = BTreeMap::new();
+            for slots in shape.accesses.accesses().op_start().windows(2) {
+                let of = shape.key_hashes[slots[0] as usize..slots[1] as usize].iter().map(|hash| hash % PARTITIONS);
+                let of: BTreeSet<u64> = of.collect();
+                *counts.entry((slots[1] - slots[0], of.len())).or_insert(0) += 1;
+            }
+            for rows in counts.keys().map(|(rows, _)| *rows).filter(|rows| *rows > 1).collect::<BTreeSet<u32>>() {
+                let all: u32 = counts.iter().filter(|((of, _), _)| *of == rows).map(|(_, count)| count).sum();
+                let several = partitions.min(rows as usize);
+                let on = |partitions: usize| f64::from(*counts.get(&(rows, partitions)).unwrap_or(&0)) / f64::from(all);
+                let what = format!("{workload:?}, {rows} rows, {across} on {partitions}: {counts:?}");
+                assert!((on(1) - (1.0 - share)).abs() < 0.05, "{what}");
+                assert!(several == 1 || (on(several) - share).abs() < 0.05, "{what}");
+                assert!(several == 1 || (on(1) + on(several) - 1.0).abs() < 1e-9, "{what}");
+            }
+        }
+    }
+}
+
+/// TStream redoes an epoch for each transaction that aborts, also where it has one operation.
+#[test]
+fn tstream_pays_for_aborts_of_transactions_of_one_operation() {
+    let paid = |abort: f64| {
+        let knobs =
+            Knobs { rows: 1_000, abort, work: 100, epoch: 500, events: 4_000, ..Workload::GrepSum.defaults(1.0) };
+        let mut session = Session::new(Workload::GrepSum, Knobs { accesses: 1, length: 1, ..knobs });
+        session.run_loop();
+        let ran = session.run_recorded(Way { scheduling: Scheduling::Baseline(Scheme::TStream), workers: 2 }).0;
+        ran.summary.access_seconds.abort
+    };
+    assert_eq!(paid(0.0), 0.0);
+    assert!(paid(0.5) > 0.0);
+}
+
 #[test]
 fn inputs_have_aborts_of_the_share_that_was_asked_for() {
     for (name, workload) in WORKLOADS {
@@ -102,10 +151,12 @@ fn inputs_have_aborts_of_the_share_that_was_asked_for() {
     }
 }
 
-/// Each of a transfer's two requirements decides about the other three of its writes; a deposit requires nothing.
+/// Each of a transfer's two requirements decides about the other three of its writes; a deposit requires nothing. Nearly
+/// all rows were written before in the same epoch.
 #[test]
 fn a_transfer_has_six_parametric_dependencies_in_the_records_of_epochs() {
-    let knobs = Knobs { rows: 100_000, work: 100, epoch: 1_024, events: 8_192, ..Workload::Ledger.defaults(1.0) };
+    let knobs =
+        Knobs { rows: 200, theta: 0.0, work: 100, epoch: 4_096, events: 16_384, ..Workload::Ledger.defaults(1.0) };
     let mut session = Session::new(Workload::Ledger, knobs);
     session.run_loop();
     let (_, records) = session.run_recorded(Way { scheduling: Scheduling::MorphStream, workers: 2 });
@@ -115,8 +166,10 @@ fn a_transfer_has_six_parametric_dependencies_in_the_records_of_epochs() {
     });
     let edges: Vec<f64> = edges.collect();
     assert!(!edges.is_empty(), "no epoch was surveyed");
-    assert!(edges.iter().all(|edges| (2.5..3.5).contains(edges)), "half of the events are transfers: {edges:?}");
+    assert!(edges.iter().all(|edges| (2.5..3.2).contains(edges)), "half of the events are transfers: {edges:?}");
 }
+
+mod morphstream;
 
 #[test]
 fn a_small_grid_runs() {

@@ -4,7 +4,7 @@
 //! A doomed bid offers nothing. All others meet the price, and there is enough of everything, so that the
 //! share of aborts is what was asked for.
 
-use super::columns::{column, distinct, event_batch, event_schema, ints, lists, table_rows};
+use super::columns::{Draw, column, event_batch, event_schema, ints, lists, table_rows};
 use super::input::{Input, Knobs, Map, Output, Plain};
 use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
@@ -79,6 +79,7 @@ pub fn input(knobs: &Knobs) -> Input {
     let zipf = Zipf::new(knobs.rows, knobs.theta);
     let mut columns: Vec<Vec<i64>> = (0..5).map(|_| Vec::with_capacity(knobs.events)).collect();
     let (mut ends, mut lines) = (Vec::with_capacity(knobs.events), vec![Vec::new(); 2]);
+    let draw = Draw::new(&zipf, knobs);
     let mut keys = Vec::new();
     for at in 0..knobs.events {
         let kind = random.below(KINDS) as i64;
@@ -87,7 +88,7 @@ pub fn input(knobs: &Knobs) -> Input {
         let values = [at as i64, kind, zipf.key(&mut random) as i64, price, 1 + random.below(5) as i64];
         values.into_iter().zip(&mut columns).for_each(|(value, column)| column.push(value));
         let count = if kind < ALTER { 0 } else { knobs.length };
-        distinct(&zipf, &mut random, count, &mut keys);
+        draw.keys(&mut random, count, &mut keys);
         for &key in &keys {
             lines[0].push(key);
             lines[1].push(1 + random.below(PRICE_MAX as u64) as i64);

@@ -1,5 +1,6 @@
 //! Events and rows of ints, as columns.
 
+use super::input::Knobs;
 use crate::zipf::{Random, Zipf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -10,14 +11,62 @@ use std::sync::Arc;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan};
+use tidemill_state::hash_word;
 
-/// Distinct keys for one transaction.
-pub fn distinct(zipf: &Zipf, random: &mut Random, count: usize, keys: &mut Vec<i64>) {
-    keys.clear();
-    while keys.len() < count {
-        let key = zipf.key(random) as i64;
-        if !keys.contains(&key) {
-            keys.push(key);
+/// How PAT, with this many partitions, and the workloads divide keys: by their hash.
+pub const PARTITIONS: u64 = 16;
+
+/// The partition of a key.
+pub fn partition_of(key: i64) -> u64 {
+    hash_word(key as u64) % PARTITIONS
+}
+
+/// Draws the keys of transactions.
+#[derive(Clone, Copy)]
+pub struct Draw<'a> {
+    zipf: &'a Zipf,
+    /// The share of transactions on several partitions, and how many; none where partitions are not looked at.
+    spread: Option<(f64, usize)>,
+}
+
+impl<'a> Draw<'a> {
+    /// Of keys with this skew, by the knobs for partitions.
+    pub fn new(zipf: &'a Zipf, knobs: &Knobs) -> Draw<'a> {
+        Draw { zipf, spread: (knobs.partitions > 0).then_some((knobs.across, knobs.partitions)) }
+    }
+
+    /// From all keys, wherever they are.
+    pub fn anywhere(zipf: &'a Zipf) -> Draw<'a> {
+        Draw { zipf, spread: None }
+    }
+
+    /// Keys for one transaction, which may be the same unless partitions are looked at.
+    pub fn repeated(&self, random: &mut Random, count: usize, keys: &mut Vec<i64>) {
+        if self.spread.is_some() {
+            return self.keys(random, count, keys);
+        }
+        keys.clear();
+        keys.extend((0..count).map(|_| self.zipf.key(random) as i64));
+    }
+
+    /// Distinct keys for one transaction. A transaction on several partitions has its first keys on different ones; with
+    /// fewer keys it is on as many as it has keys.
+    pub fn keys(&self, random: &mut Random, count: usize, keys: &mut Vec<i64>) {
+        keys.clear();
+        let spread = self.spread.map(|(share, partitions)| if random.unit() < share { partitions } else { 1 });
+        let mut on: Vec<u64> = Vec::new();
+        while keys.len() < count {
+            let key = self.zipf.key(random) as i64;
+            let fits = match spread {
+                None => true,
+                Some(spread) => on.contains(&partition_of(key)) != (on.len() < spread),
+            };
+            if fits && !keys.contains(&key) {
+                keys.push(key);
+                if spread.is_some_and(|spread| on.len() < spread) {
+                    on.push(partition_of(key));
+                }
+            }
         }
     }
 }

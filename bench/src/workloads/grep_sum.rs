@@ -4,8 +4,10 @@
 //!
 //! A doomed write would make a record negative. Where not all transactions have all rows (`multiple`), the others
 //! are transactions of their own, with one operation on one row.
+//!
+//! Mixed (TStream 2019, §6.3), each event does both: its first operations write, the others read, and it gives their sum.
 
-use super::columns::{column, distinct, event_batch, ints, table_rows, zero};
+use super::columns::{Draw, column, event_batch, ints, table_rows, zero};
 use super::input::{Input, Knobs, Map, Output, Plain};
 use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
@@ -14,7 +16,9 @@ use arrow_array::{BooleanArray, RecordBatch};
 use std::ops::Range;
 use std::sync::Arc;
 use tidemill_model::Type;
-use tidemill_plan::build::{Block, PlanBuilder, TransactionBuilder, aborted, cell, committed, event, literal, named};
+use tidemill_plan::build::{
+    Block, PlanBuilder, TransactionBuilder, aborted, cell, committed, event, literal, local, named,
+};
 use tidemill_plan::{Expr, Plan};
 
 /// Records stay below.
@@ -34,28 +38,57 @@ fn function(b: &mut Block, o: usize, knobs: &Knobs) -> Expr {
     with_udf(b, &format!("f{o}"), cell(role(first), "value"), knobs.work, sum)
 }
 
-fn roles(t: TransactionBuilder, knobs: &Knobs, writes: bool) -> TransactionBuilder {
-    (0..knobs.length * knobs.accesses).fold(t, |t, k| match writes && k % knobs.accesses == 0 {
+/// The first `writes` operations write.
+fn roles(t: TransactionBuilder, knobs: &Knobs, writes: usize) -> TransactionBuilder {
+    (0..knobs.length * knobs.accesses).fold(t, |t, k| match k < writes * knobs.accesses && k % knobs.accesses == 0 {
         true => t.row(&role(k), "records", [event(role(k))]),
         false => t.read(&role(k), "records", [event(role(k))]),
     })
 }
 
+/// The sum of what operations read.
+fn sum_of(b: &mut Block, operations: Range<usize>, knobs: &Knobs) -> Expr {
+    let values = operations.map(|o| function(b, o, knobs));
+    values.reduce(|sum, value| sum + value).unwrap_or_else(|| literal(0))
+}
+
+/// Requires that the first row stays positive, and sets those of these operations.
+fn write_all(b: &mut Block, operations: Range<usize>, knobs: &Knobs) {
+    if !operations.is_empty() {
+        b.require((cell(role(0), "value") + event("value")).ge(0), "negative value");
+    }
+    for o in operations {
+        let value = (function(b, o, knobs) + event("value")) % VALUE_MAX;
+        b.set(&role(o * knobs.accesses), "value", value);
+    }
+}
+
 fn sum(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
-    roles(t, knobs, false).body(|b| {
-        let sum = (0..knobs.length).map(|o| function(b, o, knobs)).reduce(|sum, value| sum + value);
-        b.give([("at", event("at")), ("sum", sum.expect("l is at least 1"))]);
+    roles(t, knobs, 0).body(|b| {
+        let sum = sum_of(b, 0..knobs.length, knobs);
+        b.give([("at", event("at")), ("sum", sum)]);
     })
 }
 
 fn write(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
-    roles(t, knobs, true).body(|b| {
-        b.require((cell(role(0), "value") + event("value")).ge(0), "negative value");
-        for o in 0..knobs.length {
-            let value = (function(b, o, knobs) + event("value")) % VALUE_MAX;
-            b.set(&role(o * knobs.accesses), "value", value);
-        }
+    roles(t, knobs, knobs.length).body(|b| {
+        write_all(b, 0..knobs.length, knobs);
         b.give([("at", event("at")), ("written", literal(knobs.length as i64))]);
+    })
+}
+
+/// The operations of a mixed event that write.
+fn mixed_writes(knobs: &Knobs) -> usize {
+    knobs.length - (knobs.reads * knobs.length as f64).round() as usize
+}
+
+fn mix(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
+    let writes = mixed_writes(knobs);
+    roles(t, knobs, writes).body(|b| {
+        let sum = sum_of(b, writes..knobs.length, knobs);
+        b.assign("sum", sum);
+        write_all(b, 0..writes, knobs);
+        b.give([("at", event("at")), ("sum", local("sum"))]);
     })
 }
 
@@ -63,14 +96,18 @@ fn write(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
 pub fn plan(knobs: &Knobs) -> Plan {
     let one = Knobs { length: 1, accesses: 1, ..*knobs };
     let is_single = || event("is_single");
-    PlanBuilder::new("grep and sum")
+    let plan = PlanBuilder::new("grep and sum")
         .table("records", |t| t.key("id", Type::Int).column_or("value", Type::Int, zero()))
         .source("events", |s| {
             let s = s.event_time("at", Type::Int).field("is_read", Type::Bool).field("is_single", Type::Bool);
             let s = s.field("value", Type::Int);
             (0..knobs.length * knobs.accesses).fold(s, |s, k| s.field(role(k), Type::Int))
-        })
-        .filter("reads", named("events"), event("is_read").and(!is_single()))
+        });
+    if knobs.mixed {
+        let plan = plan.transaction("mix", [named("events")], |t| mix(t, knobs));
+        return plan.sink("mixed", committed("mix")).sink("rejected", aborted("mix")).build();
+    }
+    plan.filter("reads", named("events"), event("is_read").and(!is_single()))
         .filter("writes", named("events"), (!event("is_read")).and(!is_single()))
         .filter("single_reads", named("events"), event("is_read").and(is_single()))
         .filter("single_writes", named("events"), (!event("is_read")).and(is_single()))
@@ -92,18 +129,19 @@ pub fn input(knobs: &Knobs) -> Input {
     let plan = plan(knobs);
     let mut random = Random::new(42);
     let zipf = Zipf::new(knobs.rows, knobs.theta);
+    let draw = Draw::new(&zipf, knobs);
     let count = knobs.length * knobs.accesses;
     let mut columns = vec![Vec::with_capacity(knobs.events); count + 2];
     let (mut reads, mut singles) = (Vec::with_capacity(knobs.events), Vec::with_capacity(knobs.events));
     let mut keys = Vec::new();
     for at in 0..knobs.events {
-        let is_read = random.unit() < knobs.reads;
+        let is_read = !knobs.mixed && random.unit() < knobs.reads;
         let doomed = !is_read && random.unit() < knobs.abort;
         reads.push(is_read);
         singles.push(random.unit() >= knobs.multiple);
         columns[0].push(at as i64);
         columns[1].push(if doomed { TOO_LITTLE } else { random.below(1000) as i64 });
-        distinct(&zipf, &mut random, count, &mut keys);
+        draw.keys(&mut random, count, &mut keys);
         if knobs.acyclic {
             keys.chunks_mut(knobs.accesses).for_each(|keys| keys.sort_unstable_by_key(|key| -key));
         }
@@ -144,6 +182,44 @@ impl Loop {
         }
         sum.checked_add(toil(start, self.knobs.work))
     }
+
+    /// Writes the first row of each operation.
+    #[inline(always)]
+    fn set(&mut self, keys: &[&[i64]], accesses: usize, i: usize, values: &[i64]) {
+        for (o, &value) in values.iter().enumerate() {
+            *self.records.get_mut(&keys[o * accesses][i]).expect("just read") = value;
+        }
+    }
+
+    fn run_mixed(&mut self, at: &[i64], keys: &[&[i64]], value: &[i64]) -> Vec<Output> {
+        let Knobs { length, accesses, .. } = self.knobs;
+        let writes = mixed_writes(&self.knobs);
+        let rows = |o: usize| o * accesses..(o + 1) * accesses;
+        let (mut mixed, mut rejected) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+        let mut values = Vec::with_capacity(length);
+        for i in 0..at.len() {
+            let Some(&first) = self.records.get(&keys[0][i]) else { continue };
+            if writes > 0 && first + value[i] < 0 {
+                rejected[0].push(at[i]);
+                rejected[1].push(first);
+                continue;
+            }
+            values.clear();
+            values.extend((0..writes).filter_map(|o| Some(written(self.function(keys, rows(o), i)?, value[i]))));
+            let sum = (writes..length).try_fold(0i64, |sum, o| sum.checked_add(self.function(keys, rows(o), i)?));
+            let Some(sum) = sum else { continue };
+            self.set(keys, accesses, i, &values);
+            mixed[0].push(at[i]);
+            mixed[1].push(sum);
+        }
+        let named = |names: [&'static str; 2], columns: [Vec<i64>; 2]| names.into_iter().zip(columns).collect();
+        vec![named(["at", "sum"], mixed), named(["at", "k0.value"], rejected)]
+    }
+}
+
+/// What an operation writes.
+fn written(value: i64, more: i64) -> i64 {
+    (value + more).rem_euclid(VALUE_MAX)
 }
 
 impl Plain for Loop {
@@ -153,6 +229,9 @@ impl Plain for Loop {
         let keys: Vec<&[i64]> = (4..events.num_columns()).map(|c| column(events, c)).collect();
         let (mut all, mut one) = (Results::with_capacity(events.num_rows()), Results::default());
         let mut values = Vec::with_capacity(self.knobs.length);
+        if self.knobs.mixed {
+            return self.run_mixed(at, &keys, value);
+        }
         for i in 0..events.num_rows() {
             let (length, accesses, results) = match is_single.value(i) {
                 true => (1, 1, &mut one),
@@ -172,12 +251,9 @@ impl Plain for Loop {
                 results.rejected[1].push(first);
                 continue;
             }
-            let function = |rows| Some((self.function(&keys, rows, i)? + value[i]).rem_euclid(VALUE_MAX));
             values.clear();
-            values.extend(functions.filter_map(function));
-            for (o, &value) in values.iter().enumerate() {
-                *self.records.get_mut(&keys[o * accesses][i]).expect("just read") = value;
-            }
+            values.extend(functions.filter_map(|rows| Some(written(self.function(&keys, rows, i)?, value[i]))));
+            self.set(&keys, accesses, i, &values);
             results.written[0].push(at[i]);
             results.written[1].push(length as i64);
         }

@@ -26,8 +26,15 @@ pub struct Knobs {
     pub epoch: usize,
     /// The share of events that only read (gs).
     pub reads: f64,
+    /// Whether each event reads with the share `reads` of its operations and writes with the others; if not, it only reads
+    /// or only writes (gs).
+    pub mixed: bool,
     /// The share of transactions with all l · r rows; the others have one (gs).
     pub multiple: f64,
+    /// The share of transactions on several of PAT's partitions; the others are on one (gs, sl, ob).
+    pub across: f64,
+    /// The number of partitions that they are on. With 0 partitions are not looked at: rows are anywhere.
+    pub partitions: usize,
     /// Whether what is written is always the last of an operation's rows by key, so that chains never wait for each
     /// other in a cycle (gs).
     pub acyclic: bool,

@@ -4,7 +4,7 @@
 //! In phases (MorphStream §6.2.2), a quarter of the events each: deposits to scattered accounts; the skew
 //! grows; so does the share of transfers; so does the share of those that abort.
 
-use super::columns::{column, table_rows};
+use super::columns::{Draw, column, table_rows};
 use super::input::{Input, Knobs, Map, Output, Plain};
 use super::udf::{toil, with_udf};
 use crate::zipf::{Random, Zipf};
@@ -127,7 +127,7 @@ pub fn plan(work: i64) -> Plan {
 /// Events of a shape, as one batch.
 pub fn events(shape: Shape, seed: u64) -> RecordBatch {
     let zipf = Zipf::new(shape.rows / 2, shape.theta);
-    let constant = |_| Phase { transfers: 0.5, doomed: shape.doomed, zipf: &zipf };
+    let constant = |_| Phase { transfers: 0.5, doomed: shape.doomed, draw: Draw::anywhere(&zipf) };
     generate(shape.events, seed, shape.keys, constant)
 }
 
@@ -135,7 +135,7 @@ pub fn events(shape: Shape, seed: u64) -> RecordBatch {
 struct Phase<'a> {
     transfers: f64,
     doomed: f64,
-    zipf: &'a Zipf,
+    draw: Draw<'a>,
 }
 
 /// The skew and the shares of transfers and of doomed ones among them, at so much of the way through the
@@ -152,21 +152,22 @@ fn phased_events(rows: u64, count: usize, seed: u64) -> RecordBatch {
     generate(count, seed, KeySpread::Sequence, |event| {
         let step = event * STEPS / count;
         let (_, transfers, doomed) = at(step);
-        Phase { transfers, doomed, zipf: &zipfs[step] }
+        Phase { transfers, doomed, draw: Draw::anywhere(&zipfs[step]) }
     })
 }
 
 fn generate<'a>(events: usize, seed: u64, keys: KeySpread, phase: impl Fn(usize) -> Phase<'a>) -> RecordBatch {
     let mut random = Random::new(seed);
     let mut columns: Vec<Vec<i64>> = (0..7).map(|_| Vec::with_capacity(events)).collect();
-    let mut transfers = Vec::with_capacity(events);
+    let (mut transfers, mut drawn) = (Vec::with_capacity(events), Vec::new());
     for at in 0..events {
-        let Phase { transfers: share, doomed, zipf } = phase(at);
+        let Phase { transfers: share, doomed, draw } = phase(at);
         let transfer = random.unit() < share;
         let doomed = transfer && random.unit() < doomed;
         transfers.push(transfer);
         columns[0].push(at as i64);
-        (1..5).for_each(|c| columns[c].push(keys.key(zipf.key(&mut random))));
+        draw.repeated(&mut random, 4, &mut drawn);
+        drawn.iter().zip(&mut columns[1..5]).for_each(|(&key, column)| column.push(keys.key(key as u64)));
         columns[5].push(if doomed { TOO_MUCH } else { 1 + random.below(100) as i64 });
         columns[6].push(1 + random.below(100) as i64);
     }
@@ -196,8 +197,9 @@ pub fn input(knobs: &Knobs, phased: bool) -> Input {
     let events = match phased {
         true => phased_events(rows, events, 42),
         false => {
-            let keys = KeySpread::Sequence;
-            self::events(Shape { rows, theta, events, doomed: abort, work, keys }, 42)
+            let zipf = Zipf::new(rows / 2, theta);
+            let constant = |_| Phase { transfers: 0.5, doomed: abort, draw: Draw::new(&zipf, knobs) };
+            generate(events, 42, KeySpread::Sequence, constant)
         }
     };
     Input { plan, tables, events, plain: Box::new(move || Box::new(Loop::new(rows, work, KeySpread::Sequence))) }

@@ -18,6 +18,8 @@ mod udf;
 pub mod windows;
 
 pub use columns::int_rows;
+#[cfg(test)]
+pub use columns::{PARTITIONS, event_schema};
 pub use digest::{OutputDigest, state_digest};
 pub use input::{Input, Knobs, Output};
 pub use udf::{ns_per_round, rounds};
@@ -72,7 +74,10 @@ impl Workload {
             accesses: 1,
             epoch: 10_240,
             reads: 0.5,
+            mixed: false,
             multiple: 1.0,
+            across: 0.0,
+            partitions: 0,
             acyclic: false,
             events: 0,
         };

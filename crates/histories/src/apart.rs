@@ -75,7 +75,14 @@ fn random_transaction(random: &mut Random, number: usize) -> TransactionDef {
     }
     if random.chance(60) {
         let seen = format!("r{}", random.below(scalars));
-        statements.push(give_back(vec![("amount", event("amount")), ("a", cell(&seen, "a"))]));
+        let returned = match random.chance(40) {
+            true => {
+                statements.insert(random.below(statements.len() + 1), assign("seen", cell(&seen, "a")));
+                local("seen")
+            }
+            false => cell(&seen, "a"),
+        };
+        statements.push(give_back(vec![("amount", event("amount")), ("a", returned)]));
     }
     if random.chance(50) {
         roles.rotate_right(lines.len());

@@ -10,7 +10,7 @@
 
 use crate::program::{Expr, Node, Stmt};
 use crate::{Program, RoleId, TableId, Transaction};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A cell by its column, or the existence of a row.
 pub(crate) type CellUse = (RoleId, Option<usize>);
@@ -38,6 +38,30 @@ pub(crate) enum WriteKind {
 /// All writes of a transaction, in order, each kind once.
 pub(crate) fn writes(transaction: &Transaction) -> Vec<Write> {
     Walk::over(transaction).writes
+}
+
+/// The roles that decide whether a statement is cut short by a `return`, `break` or `continue` before it.
+pub(crate) fn cut_uses(transaction: &Transaction) -> BTreeSet<RoleId> {
+    // As if each were a write to a role that does not exist.
+    const CUT: RoleId = RoleId::MAX;
+    fn mark(block: &[Stmt]) -> Vec<Stmt> {
+        let marked = |stmt: &Stmt| match stmt {
+            Stmt::Return { .. } | Stmt::Break | Stmt::Continue => Stmt::Delete { role: CUT, element: None },
+            Stmt::If { condition, then, otherwise } => {
+                Stmt::If { condition: condition.clone(), then: mark(then), otherwise: mark(otherwise) }
+            }
+            Stmt::ForEach { loop_id, body } => Stmt::ForEach { loop_id: *loop_id, body: mark(body) },
+            Stmt::ForRange { local, start, stop, step, body } => {
+                let (start, stop) = (start.clone(), stop.clone());
+                Stmt::ForRange { local: *local, start, stop, step: *step, body: mark(body) }
+            }
+            other => other.clone(),
+        };
+        block.iter().map(marked).collect()
+    }
+    let marked = Transaction { body: mark(&transaction.body), ..transaction.clone() };
+    let cuts = writes(&marked).into_iter().filter(|write| write.role == CUT);
+    cuts.flat_map(|write| write.uses).map(|(role, _)| role).collect()
 }
 
 struct Walk {
@@ -113,6 +137,18 @@ impl Transaction {
         Walk::over(self).required.into_iter().map(|(role, _)| role).collect()
     }
 
+    /// The roles that are written, each with the roles whose rows are in the values of its writes, in conditions around
+    /// them, or in conditions to leave the transaction or a loop before them. What requirements read is not among them.
+    pub fn uses_of_writes(&self) -> BTreeMap<RoleId, BTreeSet<RoleId>> {
+        let cuts = cut_uses(self);
+        let mut uses: BTreeMap<RoleId, BTreeSet<RoleId>> = BTreeMap::new();
+        for write in Walk::over(self).writes {
+            let own = write.uses.into_iter().map(|(role, _)| role);
+            uses.entry(write.role).or_default().extend(own.chain(cuts.iter().copied()));
+        }
+        uses
+    }
+
     /// Why it cannot be run again within an epoch, if it cannot: what it did then could not be taken back.
     pub fn is_final(&self, program: &Program) -> Option<&'static str> {
         match self.sets_text(program) {
@@ -178,11 +214,11 @@ fn differ(a: &[Expr], b: &[Expr]) -> bool {
 mod tests {
     use crate::analyze;
     use crate::build::{Block, PlanBuilder, cell, event, local, named};
-    use std::collections::BTreeSet;
     use tidemill_model::{Type, Value};
 
-    /// Of three rows of one table, `a`, `b` and `c`, those that are required; and for each write what it uses.
-    fn required(body: impl FnOnce(&mut Block)) -> (Vec<usize>, Vec<Vec<usize>>) {
+    /// Of three rows of one table, `a`, `b` and `c`, those that are required; and for each that is written what its
+    /// writes use.
+    fn required(body: impl FnOnce(&mut Block)) -> (Vec<usize>, Vec<(usize, Vec<usize>)>) {
         let plan = PlanBuilder::new("required")
             .table("accounts", |t| t.key("id", Type::Int).column_or("balance", Type::Int, Value::Int(0)))
             .source("events", |s| s.field("a", Type::Int).field("b", Type::Int).field("c", Type::Int))
@@ -193,9 +229,8 @@ mod tests {
             .build();
         let program = analyze(&plan).expect("a valid plan");
         let transaction = &program.transactions[crate::TransactionId::from(0)];
-        let roles = |uses: BTreeSet<super::CellUse>| uses.into_iter().map(|(role, _)| role).collect();
-        let uses = super::writes(transaction).into_iter().map(|write| roles(write.uses)).collect();
-        (transaction.required_roles().into_iter().collect(), uses)
+        let uses = transaction.uses_of_writes().into_iter().map(|(role, uses)| (role, uses.into_iter().collect()));
+        (transaction.required_roles().into_iter().collect(), uses.collect())
     }
 
     #[test]
@@ -206,7 +241,17 @@ mod tests {
             b.set("a", "balance", local("left"));
             b.set("b", "balance", cell("b", "balance") + 1);
         });
-        assert_eq!(found, (vec![0], vec![vec![0], vec![1]]));
+        assert_eq!(found, (vec![0], vec![(0, vec![0]), (1, vec![1])]));
+    }
+
+    /// A row that is written twice uses what either write does.
+    #[test]
+    fn uses_are_of_all_writes_to_a_row() {
+        let found = required(|b| {
+            b.set("a", "balance", cell("b", "balance"));
+            b.when(cell("c", "balance").lt(0), |b| b.set("a", "balance", 0));
+        });
+        assert_eq!(found, (vec![], vec![(0, vec![1, 2])]));
     }
 
     #[test]
@@ -216,6 +261,6 @@ mod tests {
             b.when(poor, |b| b.require(cell("a", "balance").ge(0), "poor"));
             b.set("b", "balance", event("a"));
         });
-        assert_eq!(found, (vec![0, 2], vec![vec![]]));
+        assert_eq!(found, (vec![0, 2], vec![(1, vec![])]));
     }
 }

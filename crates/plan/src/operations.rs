@@ -28,7 +28,7 @@
 
 mod elements;
 
-use crate::dependencies::writes;
+use crate::dependencies::{cut_uses, writes};
 use crate::program::{Expr, Node, Stmt};
 use crate::{LoopId, Program, Role, RoleId, Transaction, TransactionId};
 use std::collections::BTreeSet;
@@ -120,30 +120,6 @@ fn groups(transaction: &Transaction) -> Vec<BTreeSet<RoleId>> {
     joined
 }
 
-/// The roles that decide whether a statement is cut short by a `return`, `break` or `continue` before it.
-fn cut_uses(transaction: &Transaction) -> BTreeSet<RoleId> {
-    // As if each were a write to a role that does not exist.
-    const CUT: RoleId = RoleId::MAX;
-    fn mark(block: &[Stmt]) -> Vec<Stmt> {
-        let marked = |stmt: &Stmt| match stmt {
-            Stmt::Return { .. } | Stmt::Break | Stmt::Continue => Stmt::Delete { role: CUT, element: None },
-            Stmt::If { condition, then, otherwise } => {
-                Stmt::If { condition: condition.clone(), then: mark(then), otherwise: mark(otherwise) }
-            }
-            Stmt::ForEach { loop_id, body } => Stmt::ForEach { loop_id: *loop_id, body: mark(body) },
-            Stmt::ForRange { local, start, stop, step, body } => {
-                let (start, stop) = (start.clone(), stop.clone());
-                Stmt::ForRange { local: *local, start, stop, step: *step, body: mark(body) }
-            }
-            other => other.clone(),
-        };
-        block.iter().map(marked).collect()
-    }
-    let marked = Transaction { body: mark(&transaction.body), ..transaction.clone() };
-    let cuts = writes(&marked).into_iter().filter(|write| write.role == CUT);
-    cuts.flat_map(|write| write.uses).map(|(role, _)| role).collect()
-}
-
 /// The updates of a group of roles. Adds to `performed` the numbers of the statements that they take.
 fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut BTreeSet<usize>) -> Transaction {
     let wanted = |_: usize, stmt: &Stmt| match stmt {
@@ -151,7 +127,7 @@ fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut B
         Stmt::Return { .. } | Stmt::Break | Stmt::Continue => true,
         _ => false,
     };
-    let body = Slice::of(&transaction.body, wanted).block(&transaction.body, 0, &wanted, false, performed);
+    let body = Slice::of(&transaction.body, wanted, false).block(&transaction.body, 0, &wanted, false, performed);
     Transaction { body, ..transaction.clone() }
 }
 
@@ -171,7 +147,7 @@ fn verdict_operation(transaction: &Transaction, performed: &BTreeSet<usize>) -> 
             Stmt::Count { .. } => true,
             other => other.evaluation_may_fail() && !performed.contains(&number),
         };
-        let mut body = Slice::of(&placed, wanted).block(&placed, 0, &wanted, true, &mut BTreeSet::new());
+        let mut body = Slice::of(&placed, wanted, true).block(&placed, 0, &wanted, true, &mut BTreeSet::new());
         let between = roles_read(&body).into_iter().filter(|&role| role >= 2 * count).map(|role| role - 2 * count);
         let before = again.len();
         let between: Vec<RoleId> = between.collect();
@@ -303,12 +279,12 @@ struct Slice {
 }
 
 impl Slice {
-    /// The closure over what the wanted statements need.
-    fn of(body: &[Stmt], wanted: impl Fn(usize, &Stmt) -> bool) -> Slice {
+    /// The closure over what the wanted statements need. `records`: with what is returned.
+    fn of(body: &[Stmt], wanted: impl Fn(usize, &Stmt) -> bool, records: bool) -> Slice {
         let mut slice = Slice { locals: BTreeSet::new() };
         loop {
             let before = slice.locals.len();
-            let kept = slice.block(body, 0, &wanted, true, &mut BTreeSet::new());
+            let kept = slice.block(body, 0, &wanted, records, &mut BTreeSet::new());
             kept.iter().for_each(|stmt| {
                 stmt.each(&mut |inner| {
                     inner.expressions().into_iter().for_each(|expr| {
@@ -447,6 +423,19 @@ mod tests {
         let reads: Vec<BTreeSet<RoleId>> =
             verdict.body.body.iter().map(|stmt| roles_read(std::slice::from_ref(stmt))).collect();
         assert_eq!(reads, [BTreeSet::from([0]), BTreeSet::from([2])]);
+    }
+
+    /// An update of `to` has no row of `from`, which only what is returned reads.
+    #[test]
+    fn what_is_returned_is_no_part_of_an_update() {
+        let Operations { operations, verdict } = parts(|b| {
+            b.assign("seen", cell("from", "balance"));
+            b.set("to", "balance", cell("to", "balance") + event("amount"));
+            b.give([("seen", local("seen"))]);
+        });
+        let roles = |body: &[Stmt]| roles_read(body).into_iter().collect::<Vec<_>>();
+        assert_eq!(operations.iter().map(|o| roles(&o.update.body)).collect::<Vec<_>>(), [[1]]);
+        assert_eq!(roles(&verdict.body.body), [0]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const BATCH: usize = 1024;
 /// | `decide_ns` | the part of access that surveys the epoch and chooses its policy |
 /// | `idle_ns` | idle time of the workers since the previous epoch |
 /// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]) |
-/// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, from the most recent survey ([`Survey`]); the longest chain as a share of the operations, the critical path as a share of the work; none if there was no survey |
+/// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, from the most recent survey ([`Survey`]); the longest chain as a share of the operations, the critical path as a share of the work, none if only edges were counted; none if there was no survey |
 pub fn epoch_record_schema() -> Schema {
     let required = |name: &'static str, ty| (name, ColumnType::required(ty));
     let optional = |name: &'static str, ty| (name, ColumnType::optional(ty));
@@ -86,6 +86,7 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
     let each = |count: fn(&Survey) -> u32| {
         float(survey.map(|survey| f64::from(count(survey)) / f64::from(survey.transactions.max(1))))
     };
+    let in_place = survey.map(|survey| survey.paths(tidemill_txn::Cut::InPlace));
     let longest = |s: &Survey| f64::from(s.chains.longest) / f64::from(s.chains.operations.max(1));
     vec![
         int(epoch.number),
@@ -113,12 +114,12 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
         int(explore),
         int(abort),
         int(other),
-        each(|survey| survey.chains.temporal_edges()),
-        each(|survey| survey.parametric_edges),
-        each(|survey| survey.logical_edges),
+        each(|survey| survey.edges.temporal),
+        each(|survey| survey.edges.parametric),
+        each(|survey| survey.edges.logical),
         float(survey.map(longest)),
-        survey.map_or(Value::Null, |survey| Value::Bool(survey.is_cyclic)),
-        float(survey.map(|survey| survey.paths(tidemill_txn::Cut::InPlace).critical)),
+        survey.map_or(Value::Null, |survey| Value::Bool(survey.edges.is_cyclic)),
+        float(in_place.filter(|paths| paths.units > 0).map(|paths| paths.critical)),
     ]
 }
 

@@ -31,7 +31,8 @@ const CONFIGURATIONS: u64 = 4;
 const DATA_PER_PLAN: u64 = 25;
 
 /// The baseline schemes that keep the order.
-const ORDERED: [Scheme; 4] = [Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(4), Scheme::TStream];
+const ORDERED: [Scheme; 5] =
+    [Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(4), Scheme::TStream, Scheme::TStreamDealt(2)];
 
 fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))

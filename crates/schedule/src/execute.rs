@@ -41,22 +41,21 @@ pub trait Execute: Sync {
         false
     }
 
-    /// Whether a transaction in parts aborts, given the current values of its sources. All its parts have run. Changes
-    /// no version.
+    /// Whether a transaction aborts, given the current values of its sources. All its units have run on these values.
+    /// Changes no version. Of whole transactions, TStream's scheme alone asks.
     fn judge(&self, _worker: usize, _transaction: u32) -> bool {
-        unreachable!("only transactions in parts are judged")
+        unreachable!("nothing is judged without speculation")
     }
 
     /// Leaves out a unit of a transaction that was found to abort: copies the source's value into each version that the
-    /// unit writes.
+    /// unit writes. Only under TStream's scheme.
     fn skip(&self, _worker: usize, _unit: u32) {
-        unreachable!("only transactions in parts are left out")
+        unreachable!("nothing is left out without speculation")
     }
 
-    /// Whether a transaction in parts that was left out aborts, given the current values of its sources. Changes no
-    /// version.
+    /// Whether a transaction that was left out aborts, given the current values of its sources. Changes no version.
     fn would_abort(&self, _worker: usize, _transaction: u32) -> bool {
-        unreachable!("only transactions in parts are left out")
+        unreachable!("nothing is left out without speculation")
     }
 
     /// Copies the source's value into every version of a transaction that aborts. Calls `changed` with the slot of each

@@ -37,8 +37,11 @@ mod sync;
 mod times;
 mod worker;
 
-pub use baseline::{Baseline, Scheme, SchemeError};
-pub use decision::{Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN};
+pub use baseline::{Baseline, Known, Scheme, SchemeError};
+pub use decision::{
+    Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN, SurveyWanted,
+    decide_as_morphstream,
+};
 pub use execute::Execute;
 pub use executor::{Executor, Progress};
 pub use method::Method;

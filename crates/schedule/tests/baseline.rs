@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{Baseline, Execute, Scheme, Worker};
+use tidemill_schedule::{Baseline, Execute, Known, Scheme, Worker};
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, RowId, Use, UseBuffer};
 
@@ -92,6 +92,11 @@ fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> Outcome {
     (rows, log)
 }
 
+/// Neighbours are in one partition, whatever their locks are.
+fn key_hashes(rows: &[RowId]) -> Vec<u64> {
+    rows.iter().map(|row| row.0 >> 7).collect()
+}
+
 /// Runs an epoch in place: the rows, and the log in the order in which transactions ran.
 fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -> Outcome {
     let mut accesses = AccessBuffer::new();
@@ -102,7 +107,8 @@ fn run(baseline: &mut Baseline, scheme: Scheme, epoch: &Epoch, workers: usize) -
         uses.uses.extend(transaction.iter().map(|(_, writes)| Use::new(0, *writes)));
         uses.parts.push(0);
     }
-    baseline.prepare(scheme, accesses.accesses(), &uses);
+    let key_hashes = key_hashes(accesses.accesses().rows());
+    baseline.prepare(scheme, accesses.accesses(), &uses, Known { may_redo: false, key_hashes: &key_hashes });
     let state = InPlace {
         epoch,
         rows: epoch.iter().flatten().map(|&(row, _)| (row, AtomicU64::new(row))).collect(),
@@ -216,11 +222,12 @@ fn work_on(model: &model::Model, workers: usize) {
 fn schemes_on_versions_end_as_serially() {
     let alive = watch();
     let mut random = Random::new(10);
-    let mut baselines = [Scheme::MultiVersion, Scheme::TStream].map(|scheme| (scheme, Baseline::new()));
+    let schemes = [Scheme::MultiVersion, Scheme::TStream, Scheme::TStreamDealt(1), Scheme::TStreamDealt(3)];
+    let mut baselines = schemes.map(|scheme| (scheme, Baseline::new()));
     let mut passes = 0;
-    for round in 0..600 {
+    for round in 0..1_200 {
         alive.send(()).expect("it watches");
-        let (scheme, baseline) = &mut baselines[round % 2];
+        let (scheme, baseline) = &mut baselines[round % 4];
         let workers = 1 + random.below(4) as usize;
         let rows = [2, 6, 50][random.below(3) as usize];
         let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
@@ -234,6 +241,41 @@ fn schemes_on_versions_end_as_serially() {
     assert!(passes > 5, "no batch was redone more than {passes} times: verdicts did not flip");
 }
 
+/// TStream removes a transaction of one operation like the others, which takes a pass over the batch.
+#[test]
+fn tstream_pays_for_each_transaction_that_aborts_with_a_pass() {
+    let _alive = watch();
+    let one_each = |parts: u8| (0..50).map(|t| (parts, vec![(t % 7, 0, true)])).collect::<Vec<model::Transaction>>();
+    for parts in [0, 1] {
+        for (aborting, passes) in [(0, 1), (1, 2)] {
+            let mut model = model::Model::under_scheme(one_each(parts), aborting, Scheme::TStream, Baseline::new());
+            work_on(&model, 2);
+            assert_eq!(model.result(), model.expected());
+            let ran = model.baseline.take().expect("it ran").passes();
+            assert_eq!(ran, passes, "{parts} parts, one of {aborting} aborts");
+        }
+    }
+    // Whole transactions that abort leave nothing that others could read, so no verdict turns round.
+    let turning = model::aborts_that_turn_round(3).into_iter().map(|(_, accesses)| (0, accesses)).collect();
+    let mut model = model::Model::under_scheme(turning, 3, Scheme::TStream, Baseline::new());
+    work_on(&model, 2);
+    assert_eq!(model.result(), model.expected());
+    assert_eq!(model.baseline.take().expect("it ran").passes(), 2);
+}
+
+/// What cannot be run again is run once, whatever aborts.
+#[test]
+fn tstream_runs_what_is_final_once() {
+    let _alive = watch();
+    let mut baseline = Baseline::new();
+    let epoch: Epoch = (0..400).map(|t| vec![(t % 7, true)]).collect();
+    let (rows, mut log) = run(&mut baseline, Scheme::TStream, &epoch, 3);
+    log.sort();
+    let expected = serially(&epoch, 0..400);
+    assert!(expected.1.iter().any(|(_, seen)| seen.is_none()) && (rows, log) == expected);
+    assert_eq!(baseline.passes(), 1);
+}
+
 /// Rounds that shrink: a worker that took the next round's size for that of its own would end a round twice.
 #[test]
 fn tstream_ends_each_round_once() {
@@ -243,9 +285,10 @@ fn tstream_ends_each_round_once() {
     let first = (0..40).map(|row| (0, vec![(row, 0, true)]));
     let second = (1..40).map(|row| (0, vec![(row, 0, true), (row - 1, 0, false)]));
     let transactions: Vec<model::Transaction> = first.chain([(0, vec![(0, 0, true)])]).chain(second).collect();
-    for _ in 0..5000 {
+    for round in 0..5000 {
         alive.send(()).expect("it watches");
-        let mut model = model::Model::under_scheme(transactions.clone(), 0, Scheme::TStream, baseline);
+        let scheme = [Scheme::TStream, Scheme::TStreamDealt(2)][round % 2];
+        let mut model = model::Model::under_scheme(transactions.clone(), 0, scheme, baseline);
         work_on(&model, 4);
         assert_eq!(model.result(), model.expected());
         baseline = model.baseline.take().expect("it ran");
@@ -269,7 +312,8 @@ fn a_panic_stops_all_workers() {
     uses.parts.resize(200, 0);
     for scheme in [Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(4), Scheme::TStream, Scheme::NoOrder] {
         let mut baseline = Baseline::new();
-        baseline.prepare(scheme, accesses.accesses(), &uses);
+        let key_hashes = key_hashes(accesses.accesses().rows());
+        baseline.prepare(scheme, accesses.accesses(), &uses, Known { may_redo: false, key_hashes: &key_hashes });
         thread::scope(|scope| {
             let work = |worker| {
                 let (baseline, accesses, uses) = (&baseline, &accesses, &uses);

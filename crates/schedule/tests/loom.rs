@@ -212,14 +212,15 @@ fn lazy_repair() {
     check_versions("operation,lazy", 1, 2);
 }
 
-/// A chain that waits for another one half-way: a round of two chains, then a round of one.
+/// A chain that waits for another one half-way: a round of two chains, then a round of one. Without a round of verdicts,
+/// which multiplies the schedules.
 #[test]
 fn tstream_in_rounds() {
     let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, false)])];
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(move || {
-        let shared = model::Model::under_scheme(transactions.clone(), 0, Scheme::TStream, Baseline::new());
+        let shared = model::Model::once_under_scheme(transactions.clone(), Scheme::TStream, Baseline::new());
         let shared = Arc::new(shared);
         let other = shared.clone();
         let thread = thread::spawn(move || other.work(1));

@@ -212,6 +212,14 @@ impl Table {
         unsafe { read(row, self.key[0].offset) }
     }
 
+    /// The hash of the key of a row: [`crate::hash_word`] of a single number.
+    ///
+    /// # Safety
+    /// `row` is a row of this table, found since the rows that were evicted last went.
+    pub unsafe fn key_hash(&self, row: RowAddress) -> u64 {
+        self.hash_of_row(row)
+    }
+
     /// The hash of the key in a row.
     pub(crate) fn hash_of_row(&self, row: RowAddress) -> u64 {
         let part = |cell: &KeyCell| {

@@ -31,8 +31,9 @@
 //! | [`ChainSummary`], [`Properties`] | properties of a graph, for a decision model |
 //! | [`Precedence`] | which unit waits for which |
 //! | [`Flow`], [`Versions`] | operations over versions of rows: which one reads the value of which |
+//! | [`Edges`], [`Parameter`] | dependencies by kind |
 //! | [`Strata`] | the units by longest path from a root |
-//! | [`Surveyor`], [`Survey`] | properties of an epoch by a sample, before it runs, for a decision model |
+//! | [`Surveyor`], [`Survey`] | properties of an epoch, or of a sample of it, before it runs, for a decision model |
 //! | [`State`] | the states of an operation and the transitions between them |
 //! | [`mod@reference`] | the same graph by a slow and simple construction |
 //! | [`sample`] | seeded random epochs for tests and benchmarks |
@@ -42,6 +43,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod access;
+mod edges;
 mod flow;
 mod graph;
 mod link;
@@ -56,6 +58,7 @@ mod summary;
 mod survey;
 
 pub use access::{AccessBuffer, Accesses, RowId};
+pub use edges::{Edges, Parameter};
 pub use flow::{Flow, PARTS_MAX, Parts, Use, UseBuffer, Versions};
 pub use graph::{Graph, Scratch, Slot};
 pub use link::Linker;

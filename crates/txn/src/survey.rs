@@ -1,15 +1,17 @@
-//! Properties of an epoch for a decision model, before the epoch runs (MorphStream §4.4, Table 3): computed from a
-//! sample, the first transactions of the epoch, on the calling thread.
+//! Properties of an epoch for a decision model, before the epoch runs (MorphStream §4.4, Table 3): computed from its
+//! transactions, or from a sample, the first of them, on the calling thread.
 //!
 //! **What.** Edges by kind, the degrees of rows, whether chains depend on each other in a cycle, and for each way to cut
 //! transactions into units the longest path through the graph, weighted by the cost of the units.
 //!
-//! **Cost.** Linking once per way, and a pass over the edges for each: some 100 ns per operation of the sample.
+//! **Cost.** Linking once per way, and a pass over the edges for each: some 100 ns per operation of the sample. Edges alone
+//! ([`Surveyor::count`]) need one linking.
 //!
 //! **Given up.** The longest path is a larger share of a sample than of the epoch, unless a few hot rows make the path.
 //! Where none do, both shares are small.
 
 use crate::access::AccessBuffer;
+use crate::edges::{Edges, Parameter};
 use crate::flow::{Flow, UseBuffer, Versions};
 use crate::graph::{Graph, Scratch};
 use crate::precedence::Precedence;
@@ -50,16 +52,11 @@ pub struct Paths {
 pub struct Survey {
     /// Transactions of the sample.
     pub transactions: u32,
-    /// Temporal edges, the degrees of rows, the longest chain.
+    /// The degrees of rows, the longest chain.
     pub chains: ChainSummary,
-    /// Pairs of a write and another operation of its transaction that its value needs, or that a requirement reads
-    /// (MorphStream Definition 5). Of a transaction that is not taken apart, every other operation.
-    pub parametric_edges: u32,
-    /// Edges of a path through each transaction's operations (Definition 6).
-    pub logical_edges: u32,
-    /// Whether chains wait for each other in a cycle (§4.2.2).
-    pub is_cyclic: bool,
-    /// By [`Cut`].
+    /// Dependencies by kind.
+    pub edges: Edges,
+    /// By [`Cut`]; without content where only edges were counted.
     pub paths: [Paths; 3],
 }
 
@@ -82,93 +79,68 @@ pub struct Surveyor {
 
 impl Surveyor {
     /// Surveys these transactions, for this many workers. `uses`: the parts that they could be taken apart into;
-    /// `required`: by slot, whether a requirement of the transaction reads it; `weight`: the cost of a transaction, in
-    /// any unit.
+    /// `weight`: the cost of a transaction, in any unit.
     pub fn survey(
         &mut self,
         sample: &AccessBuffer,
         uses: &UseBuffer,
-        required: &[bool],
+        parameters: &[Parameter],
         workers: usize,
         weight: impl Fn(u32) -> f64,
     ) -> Survey {
-        let accesses = sample.accesses();
-        assert_eq!(required.len(), uses.uses.len(), "each slot is required or not");
-        self.whole.clear();
-        self.whole.uses.extend(uses.uses.iter().map(|used| used.whole()));
-        self.whole.parts.resize(accesses.transactions(), 0);
-        let mut survey = Survey { transactions: accesses.transactions() as u32, ..Survey::default() };
-        for (cut, uses, judged) in [(Cut::Parts, uses, true), (Cut::Whole, &self.whole, false)] {
-            let (scratch, flow) = (&mut self.scratch, &mut self.flow);
-            survey.chains = self.graph.build_and_follow(accesses, uses, judged, scratch, flow);
-            let units_of = |transaction: u32| f64::from(uses.parts[transaction as usize].max(1));
-            let of_unit = |unit: u32| {
-                let transaction = self.flow.unit(unit).0;
-                let share = if self.flow.is_verdict_unit(unit) { VERDICT } else { 1.0 };
-                weight(transaction) * share / units_of(transaction)
-            };
-            let versions = Versions { graph: &self.graph, flow: &self.flow };
-            survey.paths[cut as usize] = self.paths.find(&versions, workers, of_unit);
-            if cut == Cut::Parts {
-                (survey.parametric_edges, survey.is_cyclic) = self.parametric(uses, required);
-            }
-        }
+        let (parts, parts_paths) = self.follow(sample, uses, true, workers, &weight);
+        self.take_whole(uses);
+        let whole_uses = std::mem::take(&mut self.whole);
+        let (whole, whole_paths) = self.follow(sample, &whole_uses, false, workers, &weight);
+        self.whole = whole_uses;
+        debug_assert_eq!(parts, whole, "both ways have the same chains");
+        let mut survey = self.counted(whole, parameters);
+        survey.paths[Cut::Parts as usize] = parts_paths;
+        survey.paths[Cut::Whole as usize] = whole_paths;
         survey.paths[Cut::InPlace as usize] = self.paths.find(&self.graph, workers, weight);
-        let touching = (0..survey.transactions).filter(|&t| self.graph.operations(t).next().is_some()).count();
-        survey.logical_edges = survey.chains.operations - touching as u32;
         survey
     }
 
-    /// Parametric edges, and whether those between chains lead back.
-    fn parametric(&self, uses: &UseBuffer, required: &[bool]) -> (u32, bool) {
-        let mut chains = Vec::new();
-        self.graph.chains(&mut chains);
-        let (mut count, mut is_cyclic) = (0, false);
-        let mut edges: Vec<(u32, u32)> = Vec::new();
-        for transaction in 0..self.graph.transactions() {
-            let parts = u32::from(uses.parts[transaction as usize]).max(1);
-            for part in 0..parts {
-                let unit = self.flow.units_of(transaction).start + part;
-                let slots = || self.flow.operations(&self.graph, unit);
-                let mut written = slots().filter(|&slot| self.flow.use_of(slot).writes());
-                let Some(first) = written.next() else { continue };
-                let others = written.count();
-                let is_elsewhere = |&slot: &u32| required[slot as usize] && !self.flow.use_of(slot).by(part);
-                let elsewhere = || self.graph.operations(transaction).filter(is_elsewhere);
-                count += (1 + others) * (slots().count() - 1 + elsewhere().count());
-                // Two operations that one unit writes depend on each other.
-                is_cyclic |= others > 0;
-                if !is_cyclic {
-                    let read = slots().filter(|&slot| slot != first).chain(elsewhere());
-                    edges.extend(read.map(|slot| (chains[slot as usize], chains[first as usize])));
-                }
-            }
-        }
-        let nodes = chains.iter().max().map_or(0, |last| *last as usize + 1);
-        (count as u32, is_cyclic || leads_back(edges, nodes))
+    /// Counts the edges of these transactions, and nothing else.
+    pub fn count(&mut self, sample: &AccessBuffer, uses: &UseBuffer, parameters: &[Parameter]) -> Survey {
+        self.take_whole(uses);
+        let Surveyor { graph, flow, scratch, whole, .. } = self;
+        let chains = graph.build_and_follow(sample.accesses(), whole, false, scratch, flow);
+        self.counted(chains, parameters)
     }
-}
 
-/// Whether directed edges between this many nodes close a circle. Repeatedly removes nodes without incoming edges; the
-/// nodes of circles remain (Kahn, "Topological sorting of large networks", CACM 1962).
-fn leads_back(mut edges: Vec<(u32, u32)>, nodes: usize) -> bool {
-    edges.sort_unstable();
-    edges.dedup();
-    let mut incoming = vec![0u32; nodes];
-    edges.iter().for_each(|&(_, to)| incoming[to as usize] += 1);
-    let mut free: Vec<u32> = (0..nodes as u32).filter(|&node| incoming[node as usize] == 0).collect();
-    let mut taken = 0;
-    while let Some(node) = free.pop() {
-        taken += 1;
-        let first = edges.partition_point(|&(from, _)| from < node);
-        for &(_, to) in edges[first..].iter().take_while(|&&(from, _)| from == node) {
-            incoming[to as usize] -= 1;
-            if incoming[to as usize] == 0 {
-                free.push(to);
-            }
-        }
+    /// The uses of the same transactions, each of them whole.
+    fn take_whole(&mut self, uses: &UseBuffer) {
+        self.whole.clear();
+        self.whole.uses.extend(uses.uses.iter().map(|used| used.whole()));
+        self.whole.parts.resize(uses.parts.len(), 0);
     }
-    taken < nodes
+
+    /// Of the graph at hand.
+    fn counted(&self, chains: ChainSummary, parameters: &[Parameter]) -> Survey {
+        let edges = Edges::of(&self.graph, &self.flow, parameters);
+        Survey { transactions: self.graph.transactions(), chains, edges, ..Survey::default() }
+    }
+
+    /// Builds the graph of one way to cut, and follows its paths.
+    fn follow(
+        &mut self,
+        sample: &AccessBuffer,
+        uses: &UseBuffer,
+        judged: bool,
+        workers: usize,
+        weight: &impl Fn(u32) -> f64,
+    ) -> (ChainSummary, Paths) {
+        let Surveyor { graph, flow, scratch, paths, .. } = self;
+        let chains = graph.build_and_follow(sample.accesses(), uses, judged, scratch, flow);
+        let units_of = |transaction: u32| f64::from(uses.parts[transaction as usize].max(1));
+        let of_unit = |unit: u32| {
+            let transaction = flow.unit(unit).0;
+            let share = if flow.is_verdict_unit(unit) { VERDICT } else { 1.0 };
+            weight(transaction) * share / units_of(transaction)
+        };
+        (chains, paths.find(&Versions { graph, flow }, workers, of_unit))
+    }
 }
 
 /// The work of a stratum, and of its most expensive unit.
@@ -236,11 +208,6 @@ mod tests {
     type Transaction<'a> = (u8, &'a [Access]);
 
     fn survey(transactions: &[Transaction<'_>], workers: usize) -> Survey {
-        survey_with(transactions, &[], workers)
-    }
-
-    /// Requirements read these rows.
-    fn survey_with(transactions: &[Transaction<'_>], required: &[u64], workers: usize) -> Survey {
         let (mut sample, mut uses) = (AccessBuffer::new(), UseBuffer::default());
         for (parts, accesses) in transactions {
             sample.push(accesses.iter().map(|&(row, ..)| RowId(row)));
@@ -248,54 +215,22 @@ mod tests {
             let mask = |part: u32| if *parts > 0 { 1 << part } else { 0 };
             uses.uses.extend(accesses.iter().map(|&(_, part, writes)| Use::new(mask(part), writes)));
         }
-        let accesses = transactions.iter().flat_map(|(_, accesses)| *accesses);
-        let required: Vec<bool> = accesses.map(|(row, ..)| required.contains(row)).collect();
-        Surveyor::default().survey(&sample, &uses, &required, workers, |_| 1.0)
+        let mut surveyor = Surveyor::default();
+        let counted = surveyor.count(&sample, &uses, &[]);
+        let survey = surveyor.survey(&sample, &uses, &[], workers, |_| 1.0);
+        assert_eq!(counted, Survey { paths: Default::default(), ..survey });
+        survey
     }
 
     #[test]
     fn one_hot_row_is_all_path_in_place_and_none_where_it_is_only_read() {
         let reads: Vec<Transaction<'_>> = vec![(0, &[(7, 0, false)]); 100];
         let survey = survey(&reads, 2);
-        assert_eq!((survey.chains.longest, survey.chains.temporal_edges()), (100, 99));
+        assert_eq!((survey.chains.longest, survey.edges.temporal), (100, 99));
         assert_eq!(survey.paths(Cut::InPlace).critical, 1.0);
         assert_eq!(survey.paths(Cut::InPlace).strata, 100);
         assert_eq!(survey.paths(Cut::Whole).critical, 0.01);
         assert_eq!(survey.paths(Cut::Whole).stepwise, 0.5);
-        assert!(!survey.is_cyclic);
-    }
-
-    #[test]
-    fn transfers_that_lead_back_are_a_cycle_and_ones_that_do_not_are_none() {
-        let there: &[Access] = &[(1, 0, false), (2, 0, true)];
-        let back: &[Access] = &[(2, 0, false), (1, 0, true)];
-        assert!(!survey(&[(0, there), (0, there)], 2).is_cyclic);
-        let both = survey(&[(0, there), (0, back)], 2);
-        assert!(both.is_cyclic);
-        assert_eq!((both.parametric_edges, both.logical_edges), (2, 2));
-    }
-
-    /// Streaming Ledger's transfer: requirements read two of the four rows that it writes, each in a part of its own.
-    /// Each of these two decides about the other three.
-    #[test]
-    fn requirements_are_parametric_dependencies_of_every_write() {
-        let transfer: &[Access] = &[(1, 0, true), (2, 1, true), (3, 2, true), (4, 3, true)];
-        let without = survey(&[(4, transfer)], 2);
-        assert_eq!((without.parametric_edges, without.is_cyclic), (0, false));
-        let with = survey_with(&[(4, transfer)], &[1, 2], 2);
-        assert_eq!((with.parametric_edges, with.is_cyclic), (6, true));
-        assert_eq!(with.paths, without.paths, "they are no edges between units");
-        let one = survey_with(&[(4, transfer)], &[1], 2);
-        assert_eq!((one.parametric_edges, one.is_cyclic), (3, false));
-    }
-
-    /// What an operation reads already is not counted again, in parts or whole.
-    #[test]
-    fn a_required_operation_counts_once_for_a_write() {
-        let checked: &[Access] = &[(1, 0, false), (2, 0, true), (3, 1, true)];
-        assert_eq!(survey_with(&[(2, checked)], &[1], 2).parametric_edges, 2);
-        let whole: &[Access] = &[(1, 0, false), (2, 0, true)];
-        assert_eq!(survey_with(&[(0, whole)], &[1], 2).parametric_edges, 1);
     }
 
     #[test]
@@ -314,6 +249,6 @@ mod tests {
     fn nothing_is_nothing() {
         let nothing = survey(&[], 2);
         assert_eq!((nothing.transactions, nothing.paths(Cut::Parts).critical), (0, 0.0));
-        assert!(!nothing.is_cyclic);
+        assert_eq!(nothing.edges, Edges::default());
     }
 }

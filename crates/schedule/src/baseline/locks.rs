@@ -23,6 +23,14 @@ pub(super) fn lock_of(row: RowId, locks: usize) -> u32 {
     (hash >> 32) as u32 & (locks as u32 - 1)
 }
 
+/// The lock of a row in a partition: one of those that the partition has for itself. A power of two that is no less than
+/// the number of partitions divides the table.
+pub(super) fn lock_in(partition: u32, partitions: u32, row: RowId, locks: usize) -> u32 {
+    let stride = partitions.next_power_of_two();
+    debug_assert!(partition < partitions && stride as usize <= locks, "{partition} of {partitions}, {locks} locks");
+    lock_of(row, locks) / stride * stride + partition
+}
+
 /// A lock that a transaction needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockRequest {
@@ -32,18 +40,18 @@ pub(super) struct LockRequest {
     ticket: u32,
 }
 
-/// The locks that a transaction needs, each once.
+/// The locks that a transaction needs, each once. `lock` is the lock of a slot and its row.
 pub(super) fn requests_of(
     transaction: u32,
     accesses: Accesses<'_>,
     uses: &UseBuffer,
-    locks: usize,
+    lock: impl Fn(usize, RowId) -> u32,
     requests: &mut Vec<LockRequest>,
 ) {
     requests.clear();
     let first = accesses.op_start()[transaction as usize] as usize;
     for (at, &row) in accesses.rows_of(transaction as usize).iter().enumerate() {
-        let (lock, exclusive) = (lock_of(row, locks), uses.uses[first + at].writes());
+        let (lock, exclusive) = (lock(first + at, row), uses.uses[first + at].writes());
         match requests.iter_mut().find(|request| request.lock == lock) {
             Some(request) => request.exclusive |= exclusive,
             None => requests.push(LockRequest { lock, exclusive, ticket: 0 }),
@@ -120,6 +128,29 @@ impl TryLock {
                 let readers = self.0.fetch_sub(1, Ordering::Release);
                 assert!(readers > 0 && readers != WRITER, "a lock is released that no reader holds");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn no_lock_is_of_two_partitions() {
+        for partitions in [1, 3, 4, 16, 64, 1_000] {
+            let mut owners = BTreeMap::new();
+            for number in 0..20_000 {
+                let partition = number % partitions;
+                let lock = lock_in(partition, partitions, RowId(u64::from(number) << 6), LOCKS_MIN);
+                assert!((lock as usize) < LOCKS_MIN);
+                assert_eq!(*owners.entry(lock).or_insert(partition), partition, "{partitions} partitions, lock {lock}");
+            }
+            assert_eq!(owners.values().collect::<BTreeSet<_>>().len(), partitions as usize);
+            // A partition has about as many locks as its share of the table.
+            let share = LOCKS_MIN / (partitions as usize).next_power_of_two();
+            assert!(owners.len() > partitions as usize * share * 9 / 10, "{partitions}: {} locks", owners.len());
         }
     }
 }

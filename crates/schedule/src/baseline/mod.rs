@@ -13,6 +13,7 @@
 //! | [`Scheme::MultiVersion`] | one counter | versions, a low-water mark per row | MVLK: §II-C2; LWM: 2019 §3 |
 //! | [`Scheme::Partitioned`] | a counter per partition | row locks | PAT: §II-C3; 2019 §3 |
 //! | [`Scheme::TStream`] | operation chains | versions, rounds, whole-batch redo | 2020 §IV-C; redo: MorphStream §6.3.1 |
+//! | [`Scheme::TStreamDealt`] | the same | the same, without dynamic scheduling | 2019 §6.6 |
 //! | [`Scheme::NoOrder`] | none | row locks, no wait | NOCC: TStream 2019 §5 |
 //!
 //! All but No-Lock and NOCC give the results of the serial order. Workers may come at any time, and one is enough. If
@@ -47,23 +48,31 @@ pub enum Scheme {
     Partitioned(u32),
     /// Operation chains in rounds.
     TStream,
+    /// The same, but each round's chains are dealt out beforehand, in this many shares, of which a worker takes one at a
+    /// time: nothing evens out shares that take longer.
+    TStreamDealt(u32),
     /// Two-phase locking that releases its locks and tries again instead of waiting; in any order.
     NoOrder,
 }
 
 impl Scheme {
-    /// All schemes, PAT with 16 partitions.
+    /// All schemes but TStream's without dynamic scheduling; PAT with 16 partitions.
     pub const ALL: [Scheme; 6] =
         [Scheme::NoLock, Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(16), Scheme::TStream, Scheme::NoOrder];
 
     /// Whether transactions work on versions of the rows rather than on the rows.
     pub fn on_versions(self) -> bool {
-        matches!(self, Scheme::MultiVersion | Scheme::TStream)
+        self == Scheme::MultiVersion || self.in_rounds()
     }
 
     /// Whether updates run before the verdict of their transaction.
     pub fn speculates(self) -> bool {
-        self == Scheme::TStream
+        self.in_rounds()
+    }
+
+    /// Whether chains are evaluated in rounds.
+    fn in_rounds(self) -> bool {
+        matches!(self, Scheme::TStream | Scheme::TStreamDealt(_))
     }
 
     /// Whether it gives the results of the serial order.
@@ -80,6 +89,7 @@ impl fmt::Display for Scheme {
             Scheme::MultiVersion => f.write_str("lwm"),
             Scheme::Partitioned(partitions) => write!(f, "pat:{partitions}"),
             Scheme::TStream => f.write_str("tstream"),
+            Scheme::TStreamDealt(shares) => write!(f, "tstream:{shares}"),
             Scheme::NoOrder => f.write_str("nocc"),
         }
     }
@@ -87,17 +97,33 @@ impl fmt::Display for Scheme {
 
 /// A text that names no scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no scheme: say no-lock, lal, lwm, pat:16 (or another number of partitions), tstream or nocc")]
+#[error(
+    "'{0}' is no scheme: say no-lock, lal, lwm, pat:16 (or another number of partitions), tstream, tstream:2 (or another number of shares) or nocc"
+)]
 pub struct SchemeError(String);
 
 impl FromStr for Scheme {
     type Err = SchemeError;
 
     fn from_str(text: &str) -> Result<Scheme, SchemeError> {
-        let partitions = text.strip_prefix("pat:").and_then(|number| number.parse().ok()).filter(|&n: &u32| n > 0);
+        let count = |prefix| text.strip_prefix(prefix).and_then(|n: &str| n.parse().ok()).filter(|&n: &u32| n > 0);
         let named = Scheme::ALL.into_iter().find(|scheme| scheme.to_string() == text);
-        partitions.map(Scheme::Partitioned).or(named).ok_or_else(|| SchemeError(text.into()))
+        count("pat:")
+            .map(Scheme::Partitioned)
+            .or(count("tstream:").map(Scheme::TStreamDealt))
+            .or(named)
+            .ok_or_else(|| SchemeError(text.into()))
     }
+}
+
+/// What single schemes have to know of an epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// Whether transactions can be run again: then TStream removes those that abort. If not, all are whole under TStream,
+    /// too, and there is one pass.
+    pub may_redo: bool,
+    /// By slot, a hash of the key of the row, by which PAT divides rows into partitions. Other schemes do not look at it.
+    pub key_hashes: &'a [u64],
 }
 
 /// Runs epochs under a scheme, one at a time. Reused: its tables are kept. Each epoch allocates the list of requests of
@@ -154,8 +180,10 @@ impl Baseline {
 
     /// Begins an epoch. `work` must be given the same accesses and uses. Only TStream takes transactions apart; under
     /// the other schemes all are whole.
-    pub fn prepare(&mut self, scheme: Scheme, accesses: Accesses<'_>, uses: &UseBuffer) {
+    pub fn prepare(&mut self, scheme: Scheme, accesses: Accesses<'_>, uses: &UseBuffer, known: Known<'_>) {
         assert_eq!(uses.uses.len(), accesses.rows().len(), "each access has a use");
+        let apart = uses.parts.iter().filter(|&&parts| parts > 0).count();
+        assert!(known.may_redo || apart == 0, "{apart} transactions are in parts and cannot be run again");
         self.scheme = scheme;
         self.transactions = accesses.transactions() as u32;
         self.next.store(0, Ordering::Relaxed);
@@ -171,11 +199,12 @@ impl Baseline {
         }
         match scheme {
             Scheme::NoLock => {}
-            Scheme::Lock => self.prepare_turns(1, accesses),
-            Scheme::Partitioned(partitions) => self.prepare_turns(partitions, accesses),
+            Scheme::Lock => self.prepare_turns(1, accesses, known.key_hashes),
+            Scheme::Partitioned(partitions) => self.prepare_turns(partitions, accesses, known.key_hashes),
             Scheme::NoOrder => locks::ensure(&mut self.flags, accesses.rows().len()),
             Scheme::MultiVersion => self.prepare_marks(accesses),
-            Scheme::TStream => self.prepare_rounds(uses.parts.iter().any(|&parts| parts > 0)),
+            Scheme::TStream => self.prepare_rounds(known.may_redo, None),
+            Scheme::TStreamDealt(shares) => self.prepare_rounds(known.may_redo, Some(shares)),
         }
     }
 
@@ -191,7 +220,7 @@ impl Baseline {
 
     /// How often the whole batch was run: once, and under TStream once more each time that verdicts changed.
     pub fn passes(&self) -> u32 {
-        if self.scheme == Scheme::TStream { self.rounds.passes() } else { 1 }
+        if self.scheme.in_rounds() { self.rounds.passes() } else { 1 }
     }
 
     /// Takes part in the epoch until all has run. The worker's times: inserting requests is `lock`, passes of TStream
@@ -214,10 +243,10 @@ impl Baseline {
             Scheme::NoLock => self.run_without_locks(worker, execute),
             Scheme::Lock | Scheme::Partitioned(_) => self.run_in_turns(worker, accesses, uses, execute),
             Scheme::MultiVersion => self.run_on_versions(worker, execute),
-            Scheme::TStream => self.run_in_rounds(worker, execute),
+            Scheme::TStream | Scheme::TStreamDealt(_) => self.run_in_rounds(worker, execute),
             Scheme::NoOrder => self.run_in_any_order(worker, accesses, uses, execute),
         }
-        if self.scheme != Scheme::TStream {
+        if !self.scheme.in_rounds() {
             self.wait_as(worker, execute, || self.finished.load(Ordering::Acquire) == self.transactions);
         }
         let accounted = worker.times.total() - before;
@@ -298,10 +327,10 @@ mod tests {
 
     #[test]
     fn schemes_are_read_as_they_print() {
-        for scheme in Scheme::ALL.into_iter().chain([Scheme::Partitioned(3)]) {
+        for scheme in Scheme::ALL.into_iter().chain([Scheme::Partitioned(3), Scheme::TStreamDealt(3)]) {
             assert_eq!(scheme.to_string().parse(), Ok(scheme));
         }
-        for wrong in ["pat", "pat:0", "lock"] {
+        for wrong in ["pat", "pat:0", "tstream:0", "tstream:", "lock"] {
             assert!(wrong.parse::<Scheme>().is_err(), "{wrong}");
         }
     }

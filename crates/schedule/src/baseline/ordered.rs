@@ -1,18 +1,19 @@
 //! LAL and PAT: transactions request locks in turns, which keeps the order; then they run in parallel as far as their
-//! locks allow.
+//! locks allow. A row's partition follows from the hash of its key, as in TStream (2020, §VI-E); no lock is of two
+//! partitions.
 //!
 //! A transaction (1) waits until the counter of each of its partitions has reached its number there, (2) inserts its
 //! requests and increments the counters, (3) waits for its locks, runs, releases them. LAL has one partition.
 //! Transactions are claimed in position order and hold nothing while they wait for a turn, so the first one that has not
 //! run always can.
 
-use super::locks::{self, LockRequest, TicketLock, lock_of, requests_of};
+use super::locks::{self, LockRequest, TicketLock, lock_in, lock_of, requests_of};
 use super::{Baseline, Scheme};
 use crate::execute::Execute;
 use crate::sync::{AtomicU32, Ordering};
 use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
-use tidemill_txn::{Accesses, UseBuffer};
+use tidemill_txn::{Accesses, RowId, UseBuffer};
 
 /// Which transaction has its turn, by partition.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(super) struct Turns {
     start: Vec<u32>,
     /// Partition, and the transaction's number there.
     turns: Vec<(u32, u32)>,
+    /// Partition of each slot. Empty with one partition.
+    of_slot: Vec<u32>,
 }
 
 impl Turns {
@@ -31,6 +34,7 @@ impl Turns {
         self.counters.resize_with(partitions as usize, CachePadded::default);
         self.start.clear();
         self.turns.clear();
+        self.of_slot.clear();
     }
 
     /// The number of the transaction that has its turn in a partition.
@@ -40,26 +44,36 @@ impl Turns {
 }
 
 impl Baseline {
-    pub(super) fn prepare_turns(&mut self, partitions: u32, accesses: Accesses<'_>) {
-        locks::ensure::<TicketLock>(&mut self.locks, accesses.rows().len());
+    /// `key_hashes`: by slot, of the key of the row. With one partition they are not looked at.
+    pub(super) fn prepare_turns(&mut self, partitions: u32, accesses: Accesses<'_>, key_hashes: &[u64]) {
+        let slots = accesses.rows().len();
+        locks::ensure::<TicketLock>(&mut self.locks, slots.max(partitions as usize));
         self.turns.begin(partitions);
-        let Turns { start, turns, .. } = &mut self.turns;
         if self.scheme == Scheme::Lock {
             return;
         }
+        assert_eq!(key_hashes.len(), slots, "each slot has a row with a key");
+        let Turns { start, turns, of_slot, .. } = &mut self.turns;
+        of_slot.extend(key_hashes.iter().map(|hash| (hash % u64::from(partitions)) as u32));
         let mut numbers = vec![0; partitions as usize];
         start.push(0);
-        for transaction in 0..accesses.transactions() {
+        for slots in accesses.op_start().windows(2) {
             let first = turns.len();
-            for &row in accesses.rows_of(transaction) {
-                // By lock and not by row: all requests of a lock are inserted in turns of one partition.
-                let partition = lock_of(row, self.locks.len()) % partitions;
+            for &partition in &of_slot[slots[0] as usize..slots[1] as usize] {
                 if turns[first..].iter().all(|(other, _)| *other != partition) {
                     turns.push((partition, numbers[partition as usize]));
                     numbers[partition as usize] += 1;
                 }
             }
             start.push(turns.len() as u32);
+        }
+    }
+
+    /// The lock of a slot and its row.
+    fn lock_of_slot(&self, slot: usize, row: RowId) -> u32 {
+        match self.scheme {
+            Scheme::Partitioned(partitions) => lock_in(self.turns.of_slot[slot], partitions, row, self.locks.len()),
+            _ => lock_of(row, self.locks.len()),
         }
     }
 
@@ -75,7 +89,7 @@ impl Baseline {
         loop {
             let Some(transaction) = self.claim(1).next() else { return };
             execute.prefetch(transaction);
-            requests_of(transaction, accesses, uses, self.locks.len(), &mut requests);
+            requests_of(transaction, accesses, uses, |slot, row| self.lock_of_slot(slot, row), &mut requests);
             let only = [(0, transaction)];
             let turns = match self.scheme {
                 Scheme::Lock => &only[..],

@@ -12,7 +12,12 @@
 //! A pass that changes no verdict therefore has the verdicts of the serial order.
 //!
 //! An operation is a unit of [`tidemill_txn::Flow`]. A transaction that is not taken apart is one unit, in the chain of
-//! the first row that it writes, with its own verdict; it is never removed.
+//! the first row that it writes, and has its verdict as soon as it runs. It is removed like the others all the same: it
+//! costs a pass over the batch. Only where transactions cannot be run again is there one pass, and nothing is removed; then
+//! all of them are whole.
+//!
+//! **Without dynamic scheduling** (TStream 2019, §6.6) a round's chains are dealt out beforehand: a piece is a share of them
+//! by the number of the chain, the same in each round.
 //!
 //! **Rounds without a fixed number of workers.** `claims` holds the number of the round and how much of it is claimed.
 //! The worker that completes the last piece (1) closes the round, so that nothing can be claimed; (2) arranges the next
@@ -45,7 +50,7 @@ struct Piece {
     kind: Kind,
     /// Items of the whole round.
     size: u32,
-    /// The claimed items: chains of the round, or transactions.
+    /// The claimed items: chains of the round or shares of them, or transactions.
     range: Range<u32>,
 }
 
@@ -71,12 +76,15 @@ pub(super) struct Rounds {
     completed: CachePadded<AtomicU32>,
     /// Chains of the next round, so far.
     blocked: CachePadded<AtomicU32>,
-    /// Kind and size of the round, and the pass. Written between rounds.
+    /// Kind and size of the round, its chains, and the pass. Written between rounds.
     kind: AtomicU32,
     size: AtomicU32,
+    chains: AtomicU32,
     pass: AtomicU32,
-    /// Whether any transaction is in parts.
-    judges: bool,
+    /// Whether transactions that abort are removed.
+    removes: bool,
+    /// In how many shares chains are dealt out; none: as workers ask for them.
+    shares: Option<u32>,
 }
 
 impl Rounds {
@@ -92,8 +100,11 @@ impl Rounds {
         }
     }
 
-    /// Arranges the next round and publishes its number. By one worker, while no piece is claimed.
-    fn begin(&self, round: u32, kind: Kind, size: u32) {
+    /// Arranges the next round, of so many chains or transactions, and publishes its number. By one worker, while no piece
+    /// is claimed.
+    fn begin(&self, round: u32, kind: Kind, items: u32) {
+        let size = if kind == Kind::Explore { self.shares.unwrap_or(items) } else { items };
+        self.chains.store(items, Ordering::Relaxed);
         self.claims.fetch_or(u64::from(u32::MAX), Ordering::Relaxed);
         self.kind.store(kind as u32, Ordering::Release);
         self.size.store(size, Ordering::Release);
@@ -123,7 +134,8 @@ impl Rounds {
             if begin >= size {
                 return Err(round);
             }
-            let count = ((size - begin) / workers).clamp(1, BLOCK_MAX);
+            let is_share = kind == Kind::Explore && self.shares.is_some();
+            let count = if is_share { 1 } else { ((size - begin) / workers).clamp(1, BLOCK_MAX) };
             let order = Ordering::AcqRel;
             match self.claims.compare_exchange_weak(claims, claims + u64::from(count), order, Ordering::Acquire) {
                 Ok(_) => return Ok(Piece { round, kind, size, range: begin..begin + count }),
@@ -134,8 +146,9 @@ impl Rounds {
 }
 
 impl Baseline {
-    /// `judges`: whether any transaction is in parts.
-    pub(super) fn prepare_rounds(&mut self, judges: bool) {
+    /// `removes`: whether transactions that abort are removed, and the batch is evaluated again. `shares`: in how many
+    /// shares chains are dealt out, if they are.
+    pub(super) fn prepare_rounds(&mut self, removes: bool, shares: Option<u32>) {
         const NO_CHAIN: u32 = u32::MAX;
         let (units, slots) = (self.flow.units(), self.chain.len());
         // Number the chains, and count their units.
@@ -181,7 +194,7 @@ impl Baseline {
         written.resize_with(slots, AtomicU32::default);
         removed.clear();
         removed.resize_with(self.transactions as usize, AtomicBool::default);
-        self.rounds.judges = judges;
+        (self.rounds.removes, self.rounds.shares) = (removes, shares);
         self.rounds.pass.store(0, Ordering::Relaxed);
         match units {
             0 => self.rounds.begin(0, Kind::Done, 0),
@@ -195,7 +208,7 @@ impl Baseline {
                 Ok(Piece { round, kind, size, range }) => {
                     let (count, start) = (range.len() as u32, execute.now());
                     match kind {
-                        Kind::Explore => range.for_each(|at| self.evaluate(worker.id, execute, round, at)),
+                        Kind::Explore => range.for_each(|item| self.explore(worker.id, execute, round, item)),
                         Kind::Verdict => {
                             range.for_each(|transaction| self.check_verdict(worker.id, execute, transaction))
                         }
@@ -221,6 +234,16 @@ impl Baseline {
                 }
             }
         }
+    }
+
+    /// Evaluates a chain of the round, or all chains of a share.
+    fn explore<E: Execute + ?Sized>(&self, worker: usize, execute: &E, round: u32, item: u32) {
+        let rounds = &self.rounds;
+        let Some(shares) = rounds.shares else { return self.evaluate(worker, execute, round, item) };
+        let active = &rounds.active[round as usize % 2];
+        let is_own = |at: &u32| active[*at as usize].load(Ordering::Relaxed) % shares == item;
+        let chains = 0..rounds.chains.load(Ordering::Relaxed);
+        chains.filter(is_own).for_each(|at| self.evaluate(worker, execute, round, at));
     }
 
     /// Evaluates a chain of the round until an operation lacks a value.
@@ -256,9 +279,6 @@ impl Baseline {
 
     /// Checks the verdict of a transaction in this pass.
     fn check_verdict<E: Execute + ?Sized>(&self, worker: usize, execute: &E, transaction: u32) {
-        if !execute.is_apart(transaction) {
-            return;
-        }
         let removed = &self.rounds.removed[transaction as usize];
         let was_removed = removed.load(Ordering::Relaxed);
         let aborts = match was_removed {
@@ -276,7 +296,7 @@ impl Baseline {
         let blocked = rounds.blocked.load(Ordering::Relaxed);
         match kind {
             Kind::Explore if blocked > 0 => rounds.begin(round + 1, Kind::Explore, blocked),
-            Kind::Explore if rounds.judges => rounds.begin(round + 1, Kind::Verdict, self.transactions),
+            Kind::Explore if rounds.removes => rounds.begin(round + 1, Kind::Verdict, self.transactions),
             Kind::Verdict if rounds.changed.load(Ordering::Relaxed) => rounds.begin_pass(round + 1),
             _ => rounds.begin(round + 1, Kind::Done, 0),
         }

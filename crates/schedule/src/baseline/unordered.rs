@@ -4,7 +4,7 @@
 //! So there is nothing to roll back, which costs the papers' version time.
 
 use super::Baseline;
-use super::locks::requests_of;
+use super::locks::{lock_of, requests_of};
 use crate::execute::Execute;
 use crate::sync::{BLOCK_MAX, spin_loop, yield_now};
 use crate::worker::Worker;
@@ -40,7 +40,7 @@ impl Baseline {
     ) {
         let mut requests = Vec::new();
         self.each(execute, |transaction| {
-            requests_of(transaction, accesses, uses, self.flags.len(), &mut requests);
+            requests_of(transaction, accesses, uses, |_, row| lock_of(row, self.flags.len()), &mut requests);
             let mut attempts = 0;
             loop {
                 let taken = requests.iter().take_while(|r| self.flags[r.lock as usize].try_take(r.exclusive)).count();

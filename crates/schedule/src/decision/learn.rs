@@ -1,7 +1,7 @@
 //! Learning from finished epochs.
 
 use super::known::{Typical, WARM_UP};
-use super::{Decision, EpochCost, Load, Reason, SHARED_NS_MIN, model};
+use super::{Decision, EpochCost, Load, Model, Reason, SHARED_NS_MIN, model};
 use crate::method::Method;
 use crate::policy::{Granularity, Policy};
 
@@ -14,7 +14,7 @@ impl Decision {
         let EpochCost { choice, transactions, operations, access_ns, .. } = cost;
         let Method::Policy(policy) = choice.method else { return };
         let is_small = matches!(choice.reason, Reason::Small { .. }) && (access_ns as f64) < SHARED_NS_MIN;
-        if self.workers < 2 || is_small {
+        if self.workers < 2 || is_small || operations == 0 {
             return;
         }
         let count = f64::from(operations.max(1));
@@ -23,6 +23,10 @@ impl Decision {
         let aborted = f64::from(cost.aborted) / f64::from(transactions.max(1));
         debug_assert!(aborted <= 1.0, "{} of {transactions} transactions aborted", cost.aborted);
         self.aborts = self.aborts * DECAY + aborted * (1.0 - DECAY);
+        if self.model == Model::MorphStream {
+            let units_ns = if cost.useful_ns > 0 { cost.useful_ns as f64 / count } else { access };
+            return self.access.add(units_ns);
+        }
         match policy.granularity {
             Granularity::Epoch => self.follow_serially(access),
             Granularity::Chain | Granularity::Operation => self.follow_in_parallel(policy, &cost),

@@ -64,6 +64,7 @@ use compare::{Estimate, Probe};
 use known::Known;
 use level::Level;
 pub use model::Load;
+pub use morphstream::decide_as_morphstream;
 pub use reason::{Choice, Reason};
 use tidemill_txn::Survey;
 
@@ -119,6 +120,18 @@ pub enum Model {
     Measured,
     /// MorphStream's heuristic, to measure against.
     MorphStream,
+}
+
+/// What the decision wants to know of an epoch before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurveyWanted {
+    /// Edges and paths, of a sample.
+    Paths {
+        /// Operations of the sample.
+        operations: u32,
+    },
+    /// The edges of all transactions.
+    Edges,
 }
 
 /// What a finished epoch cost.
@@ -216,12 +229,14 @@ impl Decision {
         self.others.set(1.3 * prepare_ns as f64 / count);
     }
 
-    /// Whether the next epoch, of this many operations, should be surveyed before its policy is chosen, and how many
-    /// of its operations.
-    pub fn wants_survey(&self, operations: u32) -> Option<u32> {
-        let load = self.load().filter(|_| self.workers > 1 && !self.is_small(operations))?;
+    /// Whether the next epoch, of this many operations, should be surveyed before its policy is chosen, and what of it.
+    pub fn wants_survey(&self, operations: u32) -> Option<SurveyWanted> {
+        let load = self.load().filter(|_| self.workers > 1)?;
         if self.model == Model::MorphStream {
-            return Some(SURVEYED_MAX as u32);
+            return Some(SurveyWanted::Edges);
+        }
+        if self.is_small(operations) {
+            return None;
         }
         let epoch_ns = load.access_ns * f64::from(operations) / f64::from(self.workers);
         let affordable = self.surveying.left(self.with_head_start(epoch_ns)) / self.survey_ns.value()?;
@@ -230,7 +245,8 @@ impl Decision {
             None => (affordable.min(whole), whole.min(SURVEYED_MIN)),
             Some(last) => (whole, (SURVEYED_MAX * (f64::from(last.chains.operations) / whole).powi(2)).max(whole)),
         };
-        (self.may_gain_from_a_graph(&load) && affordable >= least).then_some(size.ceil() as u32)
+        let wanted = SurveyWanted::Paths { operations: size.ceil() as u32 };
+        (self.may_gain_from_a_graph(&load) && affordable >= least).then_some(wanted)
     }
 
     /// Takes in a survey that was wanted, and the time that it took.
@@ -251,6 +267,9 @@ impl Decision {
         if self.workers < 2 {
             return Choice::given(Policy::EPOCH, Reason::OneWorker);
         }
+        if self.model == Model::MorphStream {
+            return self.choose_as_morphstream();
+        }
         let Some(load) = self.load().filter(|_| !self.is_small(operations)) else {
             return Choice::given(Policy::EPOCH, Reason::Small { operations });
         };
@@ -261,11 +280,6 @@ impl Decision {
         let Some(survey) = self.survey else {
             return serially(if may_gain { Reason::Unmeasured } else { self.serial_reason(&load, count) });
         };
-        if self.model == Model::MorphStream {
-            let policy = morphstream::morphstream(&survey, &load);
-            let abort = if self.may_speculate { policy.abort } else { Abort::VoteFirst };
-            return Choice::given(Policy { abort, ..policy }, Reason::MorphStream);
-        }
         if !may_gain {
             self.current = Policy::EPOCH;
             return serially(self.serial_reason(&load, count));
@@ -280,6 +294,16 @@ impl Decision {
         let (chosen_ns, rejected_ns) = (best.pipeline * count, second.pipeline * count);
         let reason = Reason::Cheaper { chosen_ns, rejected_ns, rejected: second.policy };
         Choice { method: Method::Policy(best.policy), reason, expected_ns: Some(best.access * count) }
+    }
+
+    /// By MorphStream's heuristic. What operations cost is measured in a first epoch, which runs serially.
+    fn choose_as_morphstream(&self) -> Choice {
+        let Some((survey, load)) = self.survey.zip(self.load()) else {
+            return Choice::given(Policy::EPOCH, Reason::Unmeasured);
+        };
+        let policy = decide_as_morphstream(&survey, &load);
+        let abort = if self.may_speculate { policy.abort } else { Abort::VoteFirst };
+        Choice::given(Policy { abort, ..policy }, Reason::MorphStream)
     }
 
     /// Whether an epoch is not known to be worth waking workers for.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::{Abort, Explore};
-use tidemill_txn::{AccessBuffer, RowId, Surveyor, Use, UseBuffer};
+use tidemill_txn::{AccessBuffer, ChainSummary, Edges, RowId, Surveyor, Use, UseBuffer};
 
 /// The policy that was chosen.
 fn policy_of(choice: &Choice) -> Policy {
@@ -27,8 +27,7 @@ fn survey_of(transactions: u32, rows: u64, writes: bool, workers: usize) -> Surv
         uses.parts.push(0);
         uses.uses.extend([Use::new(0, writes), Use::new(0, true)]);
     }
-    let required = vec![false; uses.uses.len()];
-    Surveyor::default().survey(&sample, &uses, &required, workers, |_| 1.0)
+    Surveyor::default().survey(&sample, &uses, &[], workers, |_| 1.0)
 }
 
 struct World<'a> {
@@ -244,20 +243,62 @@ fn the_same_costs_give_the_same_choices() {
     assert_eq!(choices(), choices());
 }
 
+/// A batch of 10,240 deposits to scattered rows; then with one property after the other changed.
 #[test]
 fn morphstream_decides_by_the_qualities_of_the_graph() {
     let load = |access_ns, aborts| Load { access_ns, units_ns: access_ns, other_ns: 0.0, aborts };
-    let mut scattered = survey(500, true, 2);
-    scattered.parametric_edges = 0;
-    scattered.is_cyclic = false;
-    let chains = morphstream::morphstream(&scattered, &load(20_000.0, 0.01));
-    assert_eq!(chains.to_string(), "chain,eager", "few parametric edges, no cycle: chains");
-    let dependent = Survey { parametric_edges: 1_000, ..scattered };
-    assert_eq!(morphstream::morphstream(&dependent, &load(20_000.0, 0.01)).to_string(), "operation,dfs,eager");
-    let skewed = survey(1, true, 2);
-    let skewed = Survey { parametric_edges: 1_000, chains: skewed.chains, ..dependent };
-    assert_eq!(morphstream::morphstream(&skewed, &load(20_000.0, 0.01)).explore, Explore::Unstructured);
-    assert_eq!(morphstream::morphstream(&scattered, &load(500.0, 0.5)).to_string(), "chain,lazy");
+    let mut chains = ChainSummary { operations: 20_480, longest: 4, ..ChainSummary::default() };
+    chains.at_least[0] = 19_467;
+    let edges = Edges { temporal: 1_013, parametric: 0, logical: 10_240, is_cyclic: false };
+    let scattered = Survey { transactions: 10_240, chains, edges, ..Survey::default() };
+    let decide = |survey: Survey| decide_as_morphstream(&survey, &load(10_000.0, 0.01)).to_string();
+    let with = |edges| decide(Survey { edges, ..scattered });
+    assert_eq!(decide(scattered), "chain,dfs,eager");
+    // The sum counts: 1,013 temporal ones alone are few, 10,001 alone are many.
+    assert_eq!(with(Edges { logical: 8_986, ..edges }), "chain,eager");
+    assert_eq!(with(Edges { logical: 8_987, ..edges }), "chain,dfs,eager");
+    assert_eq!(with(Edges { temporal: 10_001, logical: 0, ..edges }), "chain,dfs,eager");
+    assert_eq!(decide(Survey { chains: ChainSummary { longest: 18, ..chains }, ..scattered }), "chain,eager");
+    assert_eq!(with(Edges { is_cyclic: true, ..edges }), "operation,dfs,eager");
+    assert_eq!(with(Edges { temporal: 499, ..edges }), "operation,dfs,eager");
+    assert_eq!(with(Edges { parametric: 29_999, ..edges }), "chain,dfs,eager");
+    assert_eq!(with(Edges { parametric: 30_000, ..edges }), "operation,dfs,eager");
+    let aborts = |access_ns, share| decide_as_morphstream(&scattered, &load(access_ns, share)).abort;
+    assert_eq!(
+        [aborts(19_000.0, 0.1), aborts(21_000.0, 0.1), aborts(19_000.0, 0.09)],
+        [Abort::Lazy, Abort::Eager, Abort::Eager]
+    );
+}
+
+/// MorphStream has a graph for each batch, however small, and decides by all of it. What operations cost is measured in
+/// the first one.
+#[test]
+fn morphstream_decides_for_each_batch_that_it_can_measure() {
+    let mut decision = Decision::new(2, Model::MorphStream, true);
+    assert_eq!(decision.wants_survey(8), None);
+    let choice = decision.choose(8);
+    assert_eq!((policy_of(&choice), choice.reason), (Policy::EPOCH, Reason::Unmeasured));
+    let cost = |choice, useful_ns| EpochCost {
+        choice,
+        transactions: 4,
+        operations: 8,
+        aborted: 4,
+        access_ns: useful_ns,
+        useful_ns,
+        other_ns: 100,
+    };
+    decision.record(cost(choice, 800));
+    for (useful_ns, abort) in [(800, Abort::Lazy), (800_000, Abort::Eager)] {
+        // Outliers aside, the last costs count.
+        for _ in 0..4 {
+            assert_eq!(decision.wants_survey(8), Some(SurveyWanted::Edges));
+            decision.surveyed(survey_of(4, 1, true, 2), 100);
+            let choice = decision.choose(8);
+            assert_eq!(choice.reason, Reason::MorphStream);
+            decision.record(cost(choice, useful_ns));
+        }
+        assert_eq!(policy_of(&decision.choose(8)).abort, abort);
+    }
 }
 
 /// Under light load epochs are small. If transactions are expensive they are shared out all the same.
@@ -386,7 +427,7 @@ fn deciding_keeps_to_its_budget() {
         decision.sample(OPERATIONS, (access_ns * f64::from(TRANSACTIONS)) as u64, 1_000);
         let (mut elapsed, mut spent) = (0.0, 0.0);
         for _ in 0..epochs {
-            if let Some(operations) = decision.wants_survey(OPERATIONS) {
+            if let Some(SurveyWanted::Paths { operations }) = decision.wants_survey(OPERATIONS) {
                 // A smaller one takes less.
                 let took = f64::from(survey_ns) * f64::from(operations) / f64::from(OPERATIONS);
                 spent += took;

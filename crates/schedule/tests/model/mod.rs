@@ -5,7 +5,7 @@
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[cfg(not(feature = "loom"))]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use tidemill_schedule::{Baseline, Execute, Executor, Policy, Scheme, Worker};
+use tidemill_schedule::{Baseline, Execute, Executor, Known, Policy, Scheme, Worker};
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, SortedAccesses, Use, UseBuffer};
 
@@ -93,9 +93,19 @@ impl Model {
     /// Prepares an epoch under a scheme that works on versions.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn under_scheme(transactions: Vec<Transaction>, aborting: u32, scheme: Scheme, baseline: Baseline) -> Self {
-        let mut model = Model::of(transactions, aborting, scheme.speculates());
+        Model::prepared(Model::of(transactions, aborting, scheme.speculates()), scheme, baseline, true)
+    }
+
+    /// The same with transactions that cannot be run again: all are whole.
+    #[allow(dead_code, reason = "not all tests use all of it")]
+    pub fn once_under_scheme(transactions: Vec<Transaction>, scheme: Scheme, baseline: Baseline) -> Self {
+        Model::prepared(Model::of(transactions, 0, false), scheme, baseline, false)
+    }
+
+    fn prepared(mut model: Model, scheme: Scheme, baseline: Baseline, may_redo: bool) -> Self {
         let baseline = model.baseline.insert(baseline);
-        baseline.prepare(scheme, model.epoch.accesses(), &model.uses);
+        let known = Known { may_redo, ..Known::default() };
+        baseline.prepare(scheme, model.epoch.accesses(), &model.uses, known);
         model
     }
 
@@ -218,7 +228,7 @@ impl Execute for Model {
     fn skip(&self, _worker: usize, unit: u32) {
         let (transaction, part) = self.flow().unit(unit);
         for (slot, &(number, p, writes)) in self.slots(transaction) {
-            if writes && p == part {
+            if writes && (p == part || !self.is_apart(transaction)) {
                 self.versions[slot as usize].store(self.source(slot, number), Relaxed);
             }
         }

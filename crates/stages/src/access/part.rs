@@ -1,7 +1,8 @@
 //! A part of an epoch's transactions that is accessed under one policy: all of them, or those of some groups.
 
 use crate::access::grouping::{GroupSet, Selection};
-use crate::access::required::Required;
+use crate::access::key_hashes;
+use crate::access::parameters::Parameters;
 use crate::access::serial::{CALLS_PER_SAMPLE, Located, RowWork, Serial};
 use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
 use crate::environment::Environment;
@@ -11,7 +12,9 @@ use crate::machine::Machine;
 use crate::wiring::InputId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tidemill_schedule::{Baseline, Breakdown, Execute, Executor, Method, Progress, Worker};
+use tidemill_schedule::{
+    Baseline, Breakdown, Execute, Executor, Known, Method, Progress, Scheme, SurveyWanted, Worker,
+};
 use tidemill_txn::{Flow, Graph, Partitioning, SortedAccesses, Survey, Surveyor};
 
 /// The buffers that a part needs; reused from epoch to epoch.
@@ -21,8 +24,10 @@ pub struct Memory {
     versions: Versions,
     executor: Executor,
     baseline: Baseline,
+    /// By slot, for PAT.
+    key_hashes: Vec<u64>,
     surveyor: Surveyor,
-    required: Required,
+    parameters: Parameters,
     /// The scratch of each worker.
     scratches: Vec<Mutex<WorkerScratch>>,
 }
@@ -38,29 +43,38 @@ impl Memory {
             versions: Versions::new(machine),
             executor: Executor::on_sockets(sockets),
             baseline: Baseline::new(),
+            key_hashes: Vec::new(),
             surveyor: Surveyor::default(),
-            required: Required::new(machine),
+            parameters: Parameters::new(machine),
             scratches: sockets.iter().map(scratch).collect(),
         }
     }
 
-    /// Surveys the first of the selected transactions, up to about `most` operations. `cost` gives the cost of a
-    /// transaction of each input.
+    /// Surveys the selected transactions as far as is `wanted`. `cost` gives the cost of a transaction of each input.
     pub fn survey(
         &mut self,
         machine: &Machine,
         epoch: &Epoch,
         selection: &Selection,
-        most: u32,
+        wanted: SurveyWanted,
         workers: usize,
         cost: &dyn Fn(InputId) -> f64,
     ) -> Survey {
-        let Memory { located, versions, surveyor, required, .. } = self;
-        located.fill(machine, epoch, selection, most as usize);
-        versions.fill(machine, epoch, located, true);
-        let weight = |transaction: u32| cost(located.at()[transaction as usize].input);
-        let required = required.fill(machine, epoch, located);
-        surveyor.survey(located.buffer(), &versions.uses, required, workers, weight)
+        let Memory { located, versions, surveyor, parameters, .. } = self;
+        match wanted {
+            SurveyWanted::Edges => {
+                located.fill(machine, epoch, selection, usize::MAX);
+                versions.fill_uses(machine, epoch, located);
+                surveyor.count(located.buffer(), &versions.uses, parameters.fill(machine, epoch, located))
+            }
+            SurveyWanted::Paths { operations } => {
+                located.fill(machine, epoch, selection, operations as usize);
+                versions.fill(machine, epoch, located, true);
+                let weight = |transaction: u32| cost(located.at()[transaction as usize].input);
+                let parameters = parameters.fill(machine, epoch, located);
+                surveyor.survey(located.buffer(), &versions.uses, parameters, workers, weight)
+            }
+        }
     }
 }
 
@@ -88,7 +102,7 @@ pub struct Part {
 impl Part {
     /// Locates the selected transactions of an epoch, and prepares the structures of the method that runs them.
     pub fn new(machine: &Machine, mut memory: Memory, epoch: &Epoch, selection: Selection, method: Method) -> Part {
-        let Memory { located, runs, versions, executor, baseline, .. } = &mut memory;
+        let Memory { located, runs, versions, executor, baseline, key_hashes, .. } = &mut memory;
         if !method.is_serial() {
             located.fill(machine, epoch, &selection, usize::MAX);
         }
@@ -105,11 +119,15 @@ impl Part {
                 executor.arrange(policy, located.accesses(), &versions.uses);
             }
             Method::Scheme(scheme) => {
+                let may_redo = may_redo(machine);
                 match scheme.on_versions() {
-                    true => versions.fill(machine, epoch, located, scheme.speculates() && may_redo(machine)),
+                    true => versions.fill(machine, epoch, located, scheme.speculates() && may_redo),
                     false => versions.fill_uses(machine, epoch, located),
                 }
-                baseline.prepare(scheme, located.accesses(), &versions.uses);
+                if let Scheme::Partitioned(_) = scheme {
+                    key_hashes::fill(machine, epoch, located, key_hashes);
+                }
+                baseline.prepare(scheme, located.accesses(), &versions.uses, Known { may_redo, key_hashes });
             }
         }
         Part {

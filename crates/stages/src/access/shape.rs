@@ -1,6 +1,8 @@
 //! The operations of events as the scheduler sees them, without running any of them: for tools that inspect graphs.
 
 use crate::access::grouping::Selection;
+use crate::access::key_hashes;
+use crate::access::parameters::Parameters;
 use crate::access::serial::Located;
 use crate::access::versions::Versions;
 use crate::epoch::Epoch;
@@ -9,7 +11,7 @@ use crate::prepare::prepare;
 use crate::wiring::InputEvent;
 use arrow_array::RecordBatch;
 use tidemill_plan::TransactionId;
-use tidemill_txn::{AccessBuffer, UseBuffer};
+use tidemill_txn::{AccessBuffer, Parameter, UseBuffer};
 
 /// The accesses of an epoch's transactions, in position order.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,10 @@ pub struct EpochShape {
     pub accesses: AccessBuffer,
     /// How each access is used by transactions that are split into parts where they can be.
     pub uses: UseBuffer,
+    /// Which write needs what another access of its transaction reads.
+    pub parameters: Vec<Parameter>,
+    /// Of each access, the hash of the key of its row, by which PAT divides rows into partitions.
+    pub key_hashes: Vec<u64>,
     /// Of each transaction, which of the program's transactions it is.
     pub transactions: Vec<TransactionId>,
 }
@@ -34,8 +40,12 @@ impl EpochShape {
         let (mut located, mut versions) = (Located::default(), Versions::new(machine));
         located.fill(machine, &epoch, &Selection::all(0..epoch.transactions()), usize::MAX);
         versions.fill(machine, &epoch, &located, true);
+        let mut key_hashes = Vec::new();
+        key_hashes::fill(machine, &epoch, &located, &mut key_hashes);
         let transaction = |at: &InputEvent| machine.wiring.inputs[at.input].transaction;
         EpochShape {
+            parameters: Parameters::new(machine).fill(machine, &epoch, &located).to_vec(),
+            key_hashes,
             transactions: located.at().iter().map(transaction).collect(),
             accesses: located.buffer().clone(),
             uses: versions.uses,

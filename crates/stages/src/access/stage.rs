@@ -21,7 +21,7 @@ use crate::wiring::{InputEvent, InputId};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, Worker};
+use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, SurveyWanted, Worker};
 
 /// The maximum number of transactions in the sampling prefix.
 const SAMPLED_MAX: usize = 256;
@@ -210,9 +210,9 @@ impl AccessStage {
             let group = scheduled.group.unwrap_or(0);
             let count = (f64::from(scheduled.transactions) * per_transaction) as u32;
             let mut state = self.state.lock();
-            if let Some(operations) = state.decisions[group].wants_survey(count) {
+            if let Some(wanted) = state.decisions[group].wants_survey(count) {
                 drop(state);
-                self.survey(epoch, range.clone(), scheduled.group, operations);
+                self.survey(epoch, range.clone(), scheduled.group, wanted);
                 state = self.state.lock();
             }
             let decision = &mut state.decisions[group];
@@ -224,15 +224,15 @@ impl AccessStage {
         range
     }
 
-    /// Surveys the transactions of a group, up to the given number of operations.
-    fn survey(&self, epoch: &mut Epoch, range: Range<usize>, group: Option<usize>, operations: u32) {
+    /// Surveys the transactions of a group.
+    fn survey(&self, epoch: &mut Epoch, range: Range<usize>, group: Option<usize>, wanted: SurveyWanted) {
         let costs = self.state.lock().costs.clone();
         let start = self.environment.now();
         let mut memory = self.memory();
         let groups = group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
         let selection = Selection { range, groups };
         let cost = |input| costs.of(input);
-        let survey = memory.survey(&self.machine, epoch, &selection, operations, self.workers, &cost);
+        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.workers, &cost);
         let took = self.environment.now() - start;
         epoch.accessed.breakdown.construct += took;
         let mut state = self.state.lock();

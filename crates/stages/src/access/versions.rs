@@ -515,23 +515,23 @@ impl<'a> VersionWork<'a> {
         }
     }
 
-    /// Whether the last function that wrote the event's verdict aborted it.
+    /// Whether the last function that wrote the event's verdict aborted it. No worker writes it now.
     fn aborted(&self, at: InputEvent) -> bool {
         let verdicts = self.calls[at.input].view.verdicts;
         #[allow(unsafe_code)]
-        // SAFETY: the event's place exists; this worker was the last to write it.
+        // SAFETY: the event's place exists; this worker was the last to write it, or the schedule orders it after that one.
         let verdict = unsafe { verdicts.add(at.event as usize).read() };
         !verdict.is_committed()
     }
 
     /// Runs a function on the rows as they are before the transaction. Roles that it updates get copies; the roles
-    /// in `function.further` follow the transaction's own roles. Returns whether it aborts. No two roles refer to one row.
+    /// in `function.further` follow the transaction's own roles. Returns whether it aborts.
     fn try_out(
         &self,
         WorkerScratch { context, buffers }: &mut WorkerScratch,
         transaction: u32,
         function: Function<'_>,
-        updates: impl Fn(RoleId) -> bool,
+        updates: impl Fn(RoleId, u32) -> bool,
     ) -> bool {
         let at = self.at(transaction);
         let roles = self.machine.input(at.input).roles().len();
@@ -545,7 +545,7 @@ impl<'a> VersionWork<'a> {
         let row = |role: RoleId, operation: u32| {
             if role >= roles {
                 self.version(operation) as u64
-            } else if updates(role) {
+            } else if updates(role, operation) {
                 let copy = base.wrapping_add(self.versions.place_of(operation) - first);
                 self.copy_source(operation, copy);
                 copy as u64
@@ -558,11 +558,12 @@ impl<'a> VersionWork<'a> {
         self.aborted(at)
     }
 
-    /// Runs a transaction that was split into parts as a whole, to find out whether it aborts and why.
+    /// Runs a transaction as a whole on copies, to find out whether it aborts and why. Roles that meet in a row share
+    /// the copy.
     fn try_whole(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
-        let InputEvent { input, .. } = self.at(transaction);
-        let roles = self.machine.input(input).roles();
-        self.try_out(scratch, transaction, Function::whole(self.calls[input].run, &[]), |role| roles[role].written)
+        let run = self.calls[self.at(transaction).input].run;
+        let updates = |_, operation| self.flow.use_of(operation).writes();
+        self.try_out(scratch, transaction, Function::whole(run, &[]), updates)
     }
 
     fn judge_at(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
@@ -571,7 +572,7 @@ impl<'a> VersionWork<'a> {
         let count = self.versions.uses.parts[transaction as usize] as usize;
         let failed = self.versions.failed[first..first + count].iter().any(|part| part.load(Ordering::Relaxed));
         let verdict = Function::whole(code.verdict, &code.outcomes);
-        if !failed && !self.try_out(scratch, transaction, verdict, |role| code.again[role]) {
+        if !failed && !self.try_out(scratch, transaction, verdict, |role, _| code.again[role]) {
             return false;
         }
         // Some part fails, so the whole fails too, and gives the reason.
@@ -609,7 +610,10 @@ impl Execute for VersionWork<'_> {
     }
 
     fn judge(&self, worker: usize, transaction: u32) -> bool {
-        self.judge_at(&mut self.scratch(worker), transaction)
+        match self.is_apart(transaction) {
+            true => self.judge_at(&mut self.scratch(worker), transaction),
+            false => self.aborted(self.at(transaction)),
+        }
     }
 
     fn skip(&self, _worker: usize, unit: u32) {
