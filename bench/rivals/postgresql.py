@@ -6,15 +6,11 @@ trip. Says so and does nothing where there is no server to start.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import ledger
+from cluster import cluster, programs
 
 SCHEMA = """
 CREATE TABLE accounts (id bigint PRIMARY KEY, value bigint NOT NULL);
@@ -61,56 +57,23 @@ SELECT transfer(:a, :b, :c, :d, {too_much}, :q);
 """
 
 
-def programs() -> Path | None:
-    """Where ``initdb``, ``pg_ctl`` and ``pgbench`` are; the newest of Debian's versions."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
-    if found:
-        return found[-1].parent
-    path = shutil.which("initdb")
-    return Path(path).resolve().parent if path else None
-
-
 def main() -> int:
     """Measures, where there is a server."""
     arguments = ledger.arguments("Streaming Ledger in PostgreSQL")
     binaries = programs()
-    if binaries is None or not (binaries / "pg_ctl").exists() or shutil.which("pgbench") is None:
+    if binaries is None:
         print("PostgreSQL: skipped, as no server is installed (Debian: postgresql)")
         return 0
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=arguments.folder)).resolve()
-    # It refuses to run as root.
-    user = {"user": "postgres"} if os.geteuid() == 0 else {}
-    if user:
-        shutil.chown(folder, "postgres")
-    data = folder / "data"
-
-    def run(*command: str | Path, text: str | None = None) -> str:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=folder, **user)
-        if done.returncode:
-            sys.exit(f"{command[0]} failed: {done.stderr}")
-        return done.stdout
-
-    try:
-        run(binaries / "initdb", "-D", data, "-A", "trust", "-U", "ledger", "--no-sync")
-        options = f"-k {folder} -c listen_addresses=''"
-        run(binaries / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
-        try:
-            last = arguments.rows // 2 - 1
-            client = ["-h", folder, "-U", "ledger"]
-            run("psql", *client, "-q", "-d", "postgres", text=SCHEMA.format(balance=ledger.BALANCE, last=last))
-            (folder / "event.sql").write_text(EVENT.format(last=last, too_much=ledger.TOO_MUCH))
-            for clients in (1, 8):
-                count = ["-c", str(clients), "-j", "1", "-t", str(arguments.events // clients)]
-                script = ["-n", "-M", "prepared", "-f", folder / "event.sql"]
-                said = run("pgbench", *client, *count, *script, "postgres")
-                rate = float(re.search(r"tps = ([\d.]+)", said)[1])
-                version = run("psql", "--version").split()[2]
-                print(f"PostgreSQL {version}, {clients} clients: {arguments.events} transactions, {rate:,.0f}/s")
-        finally:
-            run(binaries / "pg_ctl", "-D", data, "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder)
+    with cluster(arguments.folder, binaries) as server:
+        last = arguments.rows // 2 - 1
+        server.sql(SCHEMA.format(balance=ledger.BALANCE, last=last))
+        (server.folder / "event.sql").write_text(EVENT.format(last=last, too_much=ledger.TOO_MUCH))
+        for clients in (1, 8):
+            count = ["-c", str(clients), "-j", "1", "-t", str(arguments.events // clients)]
+            script = ["-n", "-M", "prepared", "-f", server.folder / "event.sql"]
+            said = server.run("pgbench", *server.client, *count, *script, "postgres")
+            rate = float(re.search(r"tps = ([\d.]+)", said)[1])
+            print(f"PostgreSQL {server.version()}, {clients} clients: {arguments.events} transactions, {rate:,.0f}/s")
     return 0
 
 

@@ -14,7 +14,7 @@ fn graphs_have_what_was_declared_and_no_part_of_it() {
         kinds.extend(graph.nodes.iter().map(|node| format!("{:?}", node.kind)));
         check(&program, &graph, seed);
     }
-    let all = ["Filter", "Join", "Map", "Sink", "Source", "Table", "Ticks", "Transaction", "Window"];
+    let all = ["Batch", "Filter", "Join", "Map", "Sink", "Source", "Table", "Ticks", "Transaction", "Window"];
     assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
 }
 
@@ -37,10 +37,11 @@ fn check(program: &Program, graph: &FlowGraph, seed: u64) {
     let sinks = program.sinks.iter().map(|sink| &*sink.name).collect();
     assert_eq!(names(&[NodeKind::Sink]), sorted(sinks), "seed {seed}");
     let derived = program.streams.iter().filter(|stream| {
-        matches!(stream.origin, Origin::Filter { .. } | Origin::Map { .. }) && !stream.name.contains('.')
+        matches!(stream.origin, Origin::Batch(_) | Origin::Filter { .. } | Origin::Map { .. })
+            && !stream.name.contains('.')
     });
-    let kinds = [NodeKind::Filter, NodeKind::Map];
-    assert_eq!(names(&kinds), sorted(derived.map(|stream| &*stream.name).collect()), "seed {seed}");
+    let operators = [NodeKind::Batch, NodeKind::Filter, NodeKind::Map];
+    assert_eq!(names(&operators), sorted(derived.map(|stream| &*stream.name).collect()), "seed {seed}");
     let shown: BTreeSet<StreamId> = shown_streams(program).collect();
     for (place, edge) in graph.edges.iter().enumerate() {
         assert!(!graph.edges[..place].contains(edge), "seed {seed}: twice {edge:?}");
@@ -48,7 +49,7 @@ fn check(program: &Program, graph: &FlowGraph, seed: u64) {
         let runs = [NodeKind::Transaction, NodeKind::Window, NodeKind::Join];
         match edge.carried {
             Carried::Events(stream) => {
-                assert!(shown.contains(&stream) && is(edge.to, &[NodeKind::Filter, NodeKind::Map]), "seed {seed}");
+                assert!(shown.contains(&stream) && is(edge.to, &operators), "seed {seed}");
             }
             Carried::Output(stream, _) => assert!(shown.contains(&stream) && is(edge.to, &[NodeKind::Sink])),
             Carried::Wakes(stream, ..) => {

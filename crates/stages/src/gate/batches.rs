@@ -83,19 +83,27 @@ impl BatchStream {
         };
         let first = size.max(before + 1);
         if all < first {
-            self.open.push(copied(events, 0));
+            self.keep(copied(events, 0));
             return None;
         }
         self.open.push(events.clone());
-        let events = concat_batches(&events.schema(), &self.open).expect("events of one source have one schema");
+        let events = joined(&self.open);
         let ends: Vec<usize> = (first..=all).step_by(size).collect();
         self.open.clear();
         let complete = self.counted(&events, &ends);
         let rest = ends.last().copied().expect("the first is complete");
         if rest < all {
-            self.open.push(copied(&events, rest));
+            self.keep(copied(&events, rest));
         }
         Some((complete, ends.into_iter().map(|end| end - before).collect()))
+    }
+
+    /// Adds to what is open. Each part is longer than the next, so that a batch of many epochs has few parts.
+    fn keep(&mut self, mut part: RecordBatch) {
+        while let Some(last) = self.open.pop_if(|last| last.num_rows() <= part.num_rows()) {
+            part = joined(&[last, part]);
+        }
+        self.open.push(part);
     }
 
     /// The batches of these events, given their ends.
@@ -125,8 +133,7 @@ impl BatchStream {
 
     /// What is open, as the batch that is due at a boundary.
     fn close(&mut self, boundary: i64) -> RecordBatch {
-        let open = std::mem::take(&mut self.open);
-        let events = concat_batches(&open[0].schema(), &open).expect("events of one source have one schema");
+        let events = joined(&std::mem::take(&mut self.open));
         let end = [events.num_rows()];
         match self.size {
             BatchSize::Count(_) => self.counted(&events, &end),
@@ -166,6 +173,11 @@ fn times(column: &ArrayRef) -> &[i64] {
         Some(ints) => ints.values(),
         None => column.as_primitive::<TimestampMicrosecondType>().values(),
     }
+}
+
+/// Events of one source in one batch, at least one part.
+fn joined(parts: &[RecordBatch]) -> RecordBatch {
+    concat_batches(&parts[0].schema(), parts).expect("events of one source have one schema")
 }
 
 /// Events from a row on, apart from the memory of the others.
@@ -228,11 +240,7 @@ impl Gate {
     /// The batches of a source that are begun.
     pub(super) fn open_batches(&self, source: usize) -> Vec<OpenBatch> {
         let of_source = self.batches.iter().filter(|stream| stream.source == source);
-        let open = |stream: &BatchStream| {
-            let schema = stream.open.first()?.schema();
-            let events = concat_batches(&schema, &stream.open).expect("events of one source have one schema");
-            Some(events)
-        };
+        let open = |stream: &BatchStream| (!stream.open.is_empty()).then(|| joined(&stream.open));
         let begun = of_source.filter(|stream| stream.complete > 0 || !stream.open.is_empty());
         begun
             .map(|stream| OpenBatch { stream: stream.name.clone(), complete: stream.complete, events: open(stream) })
