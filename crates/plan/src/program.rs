@@ -342,8 +342,8 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BatchSize {
     /// So many, at least one. The batch stands directly behind the last of them, with all that follows from that event
-    /// between. What is left at the end of time is a batch, too, and due there. Where events hold a time, a batch has that
-    /// of the last one, under its name.
+    /// between. Where events hold a time, it has that of its last one, under its name. What is left at the end of time is a
+    /// batch, too: due at the boundary behind the greatest time that was shown, which it has, or behind all where none was.
     Count(u64),
     /// Those of an interval between two boundaries of a grid, if it has any; due at the end, as what closes there. Its
     /// fields `start` and `end` are the boundaries.

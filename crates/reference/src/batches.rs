@@ -35,11 +35,11 @@ impl Batching {
         matches!(self.of.size, BatchSize::Count(size) if self.events.len() as u64 >= size)
     }
 
-    /// When what is open is due.
-    fn due(&self) -> Option<i64> {
+    /// When what is open is due; `end`: behind all times that were shown.
+    fn due(&self, end: i64) -> Option<i64> {
         let first = self.events.first()?;
         match self.of.size {
-            BatchSize::Count(_) => Some(i64::MAX),
+            BatchSize::Count(_) => Some(end),
             BatchSize::Time { every, origin } => {
                 let time = first[self.time.expect("its events have times")].word().expect("a time is never null");
                 let before = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
@@ -48,14 +48,14 @@ impl Batching {
         }
     }
 
-    /// What is open as an event.
-    fn event(&self) -> Record {
+    /// What is open as an event; `boundary`: where it is due, if no event has completed it.
+    fn event(&self, boundary: Option<i64>) -> Record {
         let mut event = vec![Value::Int(self.complete + 1), Value::List(self.events.clone())];
-        match (self.of.size, self.due()) {
-            (BatchSize::Time { every, .. }, Some(end)) => {
-                event.extend([end.saturating_sub(every), end].map(|time| time_of(self.ty, time)));
-            }
-            _ => event.extend(self.time.map(|time| self.events[self.events.len() - 1][time].clone())),
+        let time = |time: i64| time_of(self.ty, time);
+        match (self.of.size, boundary) {
+            (BatchSize::Time { every, .. }, Some(end)) => event.extend([end.saturating_sub(every), end].map(time)),
+            (_, Some(end)) => event.extend(self.time.map(|_| time(end.saturating_sub(1)))),
+            (_, None) => event.extend(self.time.map(|field| self.events[self.events.len() - 1][field].clone())),
         }
         event
     }
@@ -80,11 +80,16 @@ impl Reference<'_> {
             }
             batching.events.push(event.clone());
             if batching.is_full() {
-                let (stream, batch) = (batching.stream, batching.event());
+                let (stream, batch) = (batching.stream, batching.event(None));
                 batching.begin_next();
                 self.process_root(stream, batch);
             }
         }
+    }
+
+    /// The boundary behind the greatest time that was shown; behind all where none was.
+    fn behind_shown(&self) -> i64 {
+        self.shown().filter(|&shown| shown > i64::MIN).map_or(i64::MAX, |shown| shown.saturating_add(1))
     }
 
     fn batching(&self, stream: StreamId) -> Option<usize> {
@@ -93,15 +98,16 @@ impl Reference<'_> {
 
     /// When a batch of this stream is due; none where nothing is open, or it is no stream of batches.
     pub(crate) fn batch_is_due(&self, stream: StreamId) -> Option<i64> {
-        self.batches[self.batching(stream)?].due()
+        self.batches[self.batching(stream)?].due(self.behind_shown())
     }
 
     /// The batch of a stream that is due at a boundary.
     pub(crate) fn due_batch(&self, stream: StreamId, boundary: i64) -> Vec<NextEvent> {
         let batching = &self.batches[self.batching(stream).expect("a stream of batches")];
         let position = Position { time: boundary.saturating_sub(1), source: u32::MAX, offset: 0 };
-        let is_due = batching.due() == Some(boundary);
-        let event = || NextEvent { root: stream, position, split: 0, is_known: false, event: batching.event() };
+        let is_due = batching.due(boundary) == Some(boundary);
+        let event =
+            || NextEvent { root: stream, position, split: 0, is_known: false, event: batching.event(Some(boundary)) };
         Vec::from_iter(is_due.then(event))
     }
 

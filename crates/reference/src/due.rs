@@ -47,7 +47,7 @@ impl Reference<'_> {
     }
 
     /// The greatest time that was shown.
-    fn shown(&self) -> Option<i64> {
+    pub(crate) fn shown(&self) -> Option<i64> {
         self.sources.iter().map(|source| source.time_max.unwrap_or(i64::MIN).max(source.punctuated)).max()
     }
 
@@ -56,7 +56,9 @@ impl Reference<'_> {
         if let (Some(last), Some(shown)) = (self.last_time, self.shown()) {
             self.run_until(shown, Some(last));
         }
-        self.run_until(i64::MAX, None);
+        let mut streams = self.program.dues();
+        streams.retain(|&stream| self.is_timed(stream) || self.due_of(stream).is_none());
+        self.run_streams_until(&streams, i64::MAX, None);
         self.run_streams_until(&self.program.dues(), i64::MAX, None);
     }
 
@@ -64,7 +66,7 @@ impl Reference<'_> {
     /// none any more.
     fn run_until(&mut self, through: i64, last: Option<i64>) {
         let mut timed = self.program.dues();
-        timed.retain(|&stream| self.program.streams[stream].origin.bound() != Some(Bound::Never));
+        timed.retain(|&stream| self.is_timed(stream));
         self.run_streams_until(&timed, through, last);
     }
 
@@ -91,6 +93,11 @@ impl Reference<'_> {
                 "what was due is not due again"
             );
         }
+    }
+
+    /// Whether what is due of a stream has a time of its own.
+    fn is_timed(&self, stream: StreamId) -> bool {
+        self.program.streams[stream].origin.bound() != Some(Bound::Never)
     }
 
     /// The rows that are due; none of batches.

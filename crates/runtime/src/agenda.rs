@@ -31,6 +31,8 @@ struct Next {
     since: Option<i64>,
     /// Whether the rows were looked at.
     is_known: bool,
+    /// Of batches: whether the end of time has come, so that they are due that have no time of their own.
+    is_at_end: bool,
 }
 
 /// What the gate knows about the times of events.
@@ -86,7 +88,7 @@ impl Agenda {
         let next = |&stream: &StreamId| {
             let due = due_of(&machine.program, stream).cloned();
             let bound = machine.program.streams[stream].origin.bound().expect("something is due");
-            Next { due, bound, known: None, since: None, is_known: false }
+            Next { due, bound, known: None, since: None, is_known: false, is_at_end: false }
         };
         Agenda { dues: machine.wiring.dues.iter().map(next).collect(), is_last: false }
     }
@@ -112,13 +114,17 @@ impl Agenda {
     }
 
     fn is_timely(&self, next: &Next) -> bool {
-        self.is_last || next.bound != Bound::Never
+        self.is_last || next.is_at_end || next.bound != Bound::Never
     }
 
     /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
-    /// after all that has one. No timer comes any more.
-    pub fn last_boundary(&mut self) -> Option<i64> {
+    /// after all that has one, but batches behind all times that were shown. No timer comes any more.
+    pub fn last_boundary(&mut self, machine: &Machine, gate: &mut Gate) -> Option<i64> {
         let at = Times::END;
+        for (due, next) in self.dues.iter_mut().enumerate().filter(|(_, next)| next.due.is_none()) {
+            let known = gate.due_batch(machine.wiring.sources.len() + due, None).next;
+            (next.known, next.since, next.is_known, next.is_at_end) = (known, None, true, true);
+        }
         let least = |of: &Self| of.timely().filter(|next| !next.begins_instant()).filter_map(|n| n.boundary(at)).min();
         let timed = least(self);
         self.is_last |= timed.is_none();

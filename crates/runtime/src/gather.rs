@@ -310,7 +310,7 @@ impl Gatherer {
     /// At the end of time, the first boundary at which something may be due.
     fn due_at_the_end(&mut self) -> Option<i64> {
         let is_end = self.replay.is_none() && self.gate.ended() && !self.on.control.stops();
-        if is_end { self.agenda.last_boundary() } else { None }
+        if is_end { self.agenda.last_boundary(&self.on.machine, &mut self.gate) } else { None }
     }
 
     /// Runs what is due at a boundary, once all epochs before were accessed: the rows of one stream in one epoch. Rows that

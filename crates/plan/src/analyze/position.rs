@@ -87,7 +87,7 @@ fn windows(
         return Vec::new();
     };
     let Some(transaction) = &transactions[id] else { return Vec::new() };
-    let is_close = |input: &StreamId| matches!(streams[streams[*input].root].origin, Origin::Due(_));
+    let is_close = |input: &StreamId| matches!(streams[streams[*input].root].origin, Origin::Due(_) | Origin::Batch(_));
     let mut windows: Vec<_> = transaction.inputs.iter().filter(|input| is_close(input)).map(|_| id).collect();
     windows.extend(transaction.inputs.iter().flat_map(|&input| self::windows(streams, transactions, input)));
     windows

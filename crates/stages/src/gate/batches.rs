@@ -119,11 +119,11 @@ impl BatchStream {
         RecordBatch::try_new(self.schema.clone(), columns).expect("the columns are of the schema")
     }
 
-    /// The boundary at which what is open is due.
-    fn due(&self) -> Option<i64> {
+    /// The boundary at which what is open is due; `end`: that behind all times that were shown.
+    fn due(&self, end: i64) -> Option<i64> {
         let first = self.open.first()?;
         match self.size {
-            BatchSize::Count(_) => Some(i64::MAX),
+            BatchSize::Count(_) => Some(end),
             BatchSize::Time { every, origin } => {
                 let time = times(first.column(self.time.expect("its events have times")))[0];
                 Bound::Grid { every, origin }.after(time)
@@ -136,17 +136,23 @@ impl BatchStream {
         let events = joined(&std::mem::take(&mut self.open));
         let end = [events.num_rows()];
         match self.size {
-            BatchSize::Count(_) => self.counted(&events, &end),
-            BatchSize::Time { every, .. } => {
-                let ty = self.schema.field(2).data_type().clone();
-                let time = |time: i64| -> ArrayRef {
-                    match ty {
-                        DataType::Int64 => Arc::new(Int64Array::from(vec![time])),
-                        _ => Arc::new(TimestampMicrosecondArray::from(vec![time]).with_data_type(ty.clone())),
-                    }
-                };
-                self.complete(&events, &end, vec![time(boundary.saturating_sub(every)), time(boundary)])
+            BatchSize::Count(_) => {
+                let time = self.time.map(|_| self.time_of(boundary.saturating_sub(1)));
+                self.complete(&events, &end, time.into_iter().collect())
             }
+            BatchSize::Time { every, .. } => {
+                let times = [boundary.saturating_sub(every), boundary].map(|time| self.time_of(time));
+                self.complete(&events, &end, times.into())
+            }
+        }
+    }
+
+    /// A time, as its last field has it.
+    fn time_of(&self, time: i64) -> ArrayRef {
+        let ty = self.schema.field(self.schema.fields().len() - 1).data_type();
+        match ty {
+            DataType::Int64 => Arc::new(Int64Array::from(vec![time])),
+            ty => Arc::new(TimestampMicrosecondArray::from(vec![time]).with_data_type(ty.clone())),
         }
     }
 
@@ -227,10 +233,12 @@ impl Gate {
     }
 
     /// The batch of a stream that is due at a boundary, given the stream's number among those whose events an epoch is given;
-    /// without a boundary, only when one is due is found.
+    /// without a boundary, only when one is due is found. One of a number of events is due at the end of time only, when it is
+    /// asked for.
     pub fn due_batch(&mut self, number: usize, boundary: Option<i64>) -> DueRows {
+        let end = self.shown().map_or(i64::MAX, |shown| shown.saturating_add(1));
         let stream = self.batches.iter_mut().find(|stream| stream.number == number).expect("a stream of batches");
-        let due = stream.due();
+        let due = stream.due(end);
         match boundary.filter(|_| due.is_some() && due == boundary) {
             Some(boundary) => DueRows { events: Some(stream.close(boundary)), next: None },
             None => DueRows { events: None, next: due },
