@@ -60,7 +60,7 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     }
     // Of numbers of its own, too.
     let mut batches = Random::new(seed ^ 0x0b_a7_c4);
-    if batches.chance(18) {
+    if size != PlanSize::Small && batches.chance(25) {
         for number in 0..batches.between(1, 2) {
             let source = random_batches(&mut batches, &plan, number, time);
             plan.streams.extend(source);

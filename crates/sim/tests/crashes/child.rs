@@ -48,12 +48,7 @@ pub enum End {
 
 /// The first random history with at least `events_min` events and with rows, whose run takes checkpoints.
 pub fn history(events_min: usize) -> (Program, History, Setting) {
-    histories(events_min).next().expect("some seed has that many events")
-}
-
-/// The same, one after the other.
-pub fn histories(events_min: usize) -> impl Iterator<Item = (Program, History, Setting)> {
-    (1..).filter(|&seed| checkpoint_events(seed).is_some()).filter_map(move |seed| {
+    for seed in (1..).filter(|&seed| checkpoint_events(seed).is_some()) {
         let plan = random_plan(seed, PlanSize::Small);
         let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
         let shape = DataShape::random(seed);
@@ -61,14 +56,15 @@ pub fn histories(events_min: usize) -> impl Iterator<Item = (Program, History, S
             random_data(&program, seed, DataShape { events_max: shape.events_max.max(2 * events_min), ..shape });
         let has_rows = preload.iter().any(|(_, rows)| !rows.is_empty());
         if !has_rows || sources.iter().map(Vec::len).sum::<usize>() < events_min {
-            return None;
+            continue;
         }
         let epoch = if events_min < AN_EPOCH_EACH { EpochSize::Events(1) } else { EpochSize::Auto };
         let commit_age_max = Duration::ZERO;
         let random = Setting::random(seed, Planted::default());
         let setting = Setting { epoch, commit_age_max, workers: 1, batch: 1, memory: None, ..random };
-        Some((program, History { plan, preload, sources }, setting))
-    })
+        return (program, History { plan, preload, sources }, setting);
+    }
+    unreachable!("some seed has that many events")
 }
 
 impl Script {

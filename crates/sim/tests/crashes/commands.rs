@@ -4,7 +4,7 @@
 //! After it the state is as it was or as it should be, and as it should be if the command has returned. The command
 //! given again goes through, or says that it was done. Then the program runs to its end.
 
-use crate::child::histories;
+use crate::child::history;
 use crate::search::Search;
 use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, new_machine, process, recorded};
@@ -92,13 +92,8 @@ fn amounts(is_converted: bool) -> Plan {
 }
 
 impl Scene {
-    /// Of the first history whose rows change between two places where a run is stopped.
     fn new() -> Scene {
-        let mut scenes = histories(EVENTS_MIN).take(20).filter_map(|(_, history, setting)| Scene::of(history, setting));
-        scenes.next().expect("a run is stopped before its end")
-    }
-
-    fn of(mut history: History, setting: Setting) -> Option<Scene> {
+        let (_, mut history, setting) = history(EVENTS_MIN);
         let mut migrated = history.clone();
         let table = |history: &History| (history.plan.tables.len() - 1).into();
         for (history, is_converted) in [(&mut history, false), (&mut migrated, true)] {
@@ -131,14 +126,15 @@ impl Scene {
             run(&farther, Some(2 * STOP));
             (stopped, farther)
         })
-        .take(20)
+        .take(100)
         .find(|(_, farther)| {
             let found = found(farther).expect("no fault");
             found[0].2 != found[1].2
-        })?;
+        })
+        .expect("a run is stopped before its end");
         let engines = [&history, &migrated].map(|history| Cell::new(Some(compile(history))));
         let (expected, migrated) = (Expected::new(Subject::new(history)), Expected::new(Subject::new(migrated)));
-        Some(Scene { expected, migrated, setting, stopped, farther, engines })
+        Scene { expected, migrated, setting, stopped, farther, engines }
     }
 
     /// Hands over the engine of the program that a command leaves, with empty tables.
