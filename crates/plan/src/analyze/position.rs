@@ -75,8 +75,8 @@ pub(super) fn time(
     }
 }
 
-/// The windows and joins from whose results of an instant the events of a stream follow: the transactions that run on these
-/// first.
+/// The windows, joins and batches from whose results of an instant the events of a stream follow: the transactions that run
+/// on these first.
 fn windows(
     streams: &TiSlice<StreamId, Stream>,
     transactions: &TiSlice<TransactionId, Option<Transaction>>,
@@ -87,7 +87,7 @@ fn windows(
         return Vec::new();
     };
     let Some(transaction) = &transactions[id] else { return Vec::new() };
-    let is_close = |input: &StreamId| matches!(streams[streams[*input].root].origin, Origin::Due(_) | Origin::Batch(_));
+    let is_close = |input: &StreamId| streams[streams[*input].root].origin.bound().is_some();
     let mut windows: Vec<_> = transaction.inputs.iter().filter(|input| is_close(input)).map(|_| id).collect();
     windows.extend(transaction.inputs.iter().flat_map(|&input| self::windows(streams, transactions, input)));
     windows
@@ -106,7 +106,12 @@ pub(super) fn check_declared(
     let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
     // A part of a join has the name of the join and its own.
     let name = name.strip_suffix(".early").unwrap_or(name);
-    let (kind, name) = name.split_once('.').map_or(("window", name), |(join, _)| ("join", join));
+    let is_of_batches = |input: &StreamId| matches!(streams[streams[*input].root].origin, Origin::Batch(_));
+    let (kind, name) = match name.split_once('.') {
+        Some((join, _)) => ("join", join),
+        None if transactions[later].iter().any(|t| t.inputs.iter().any(is_of_batches)) => ("transaction", name),
+        None => ("window", name),
+    };
     Err(Fault::new(format!("it {does} results of the {kind} '{name}', which is declared after it"))
         .hint("declare it after what it takes its events from"))
 }
