@@ -8,6 +8,7 @@ use super::arrays::{self, Item};
 use super::error::{PgError, PgResult, code};
 use super::frontend::Form;
 use super::types::{DAY, EPOCH_2000, PgType};
+use crate::users::hex;
 use tidemill_connect::{json_string, parse_time};
 use tidemill_model::{ColumnType, FieldType, Type, Value};
 
@@ -215,7 +216,7 @@ fn uuid(text: &str) -> PgResult<String> {
 }
 
 fn uuid_text(bytes: [u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(&bytes);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
