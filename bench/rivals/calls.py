@@ -13,6 +13,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,8 +87,8 @@ def arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def tidemill(folder: Path, rows: int, *options: str) -> Iterator[list[str]]:
-    """``tidemill serve`` in a folder; gives the options of clients that say where it is."""
+def tidemill(folder: Path, rows: int) -> Iterator[list[str]]:
+    """``tidemill serve`` in a folder, with a state there; gives the options of clients that say where it is."""
     (folder / "transfers.py").write_text(PROGRAM)
     lines = "".join(f"{key},{BALANCE}\n" for key in range(rows))
     (folder / "accounts.csv").write_text(f"id,value\n{lines}")
@@ -101,7 +102,8 @@ def tidemill(folder: Path, rows: int, *options: str) -> Iterator[list[str]]:
         "0",
         "--postgres-port",
         "0",
-        *options,
+        "--state",
+        "state",
     ]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
@@ -142,12 +144,10 @@ def main() -> int:
         print("PostgreSQL: skipped, as no server is installed (Debian: postgresql)")
         return 0
     last = given.rows - 1
-    with cluster(given.folder, binaries) as server:
+    with cluster(given.folder, binaries) as server, tempfile.TemporaryDirectory(dir=given.folder) as own:
         server.sql(SCHEMA.format(balance=BALANCE, last=last))
         (server.folder / "call.sql").write_text(CALL.format(last=last))
-        own = given.folder / "calls"
-        own.mkdir(exist_ok=True)
-        with tidemill(own, given.rows, "--state", f"state-{server.folder.name}") as client:
+        with tidemill(Path(own), given.rows) as client:
             print(f"PostgreSQL {server.version()} and Tidemill, calls/s, p50 and p99 in ms, medians of {given.rounds}")
             for clients in map(int, given.clients.split(",")):
                 rivals, ours = [], []
