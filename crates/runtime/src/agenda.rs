@@ -27,7 +27,7 @@ struct Next {
     bound: Bound,
     /// The least boundary of a row when they were looked at last; the least of all before that.
     known: Option<i64>,
-    /// The time of the first event that passed since then.
+    /// The least time of the events that passed since then.
     since: Option<i64>,
     /// Whether the rows were looked at.
     is_known: bool,
@@ -176,7 +176,8 @@ impl Agenda {
             Cut::Most(_) | Cut::Exactly(_) => (0, first),
         };
         for next in &mut self.dues[from..] {
-            next.since = next.since.or(time);
+            // A last short batch comes after late events beyond the times that were shown, and has an earlier time.
+            next.since = [next.since, time].into_iter().flatten().min();
         }
     }
 }
