@@ -75,12 +75,14 @@ BUDGET ?= 1
 
 torture: SHELL := /bin/bash
 torture: .SHELLFLAGS := -o pipefail -c
-torture: machine ## a million crashes on simulated storage, power cuts of a real one and more: BUDGET=10 for ten times that
+torture: develop ## a million crashes on simulated storage, power cuts of a real one and more: BUDGET=10 for ten times that
 	@mkdir -p target
 	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_THREAD_CRASHES=$$(($(BUDGET) * 100000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) TIDEMILL_FAULTS=$$(($(BUDGET) * 100000)) \
 	TIDEMILL_POWER_CUTS=$$(($(BUDGET) * 1000)) TIDEMILL_OOM_KILLS=$$(($(BUDGET) * 500)) \
 	cargo test --release -p tidemill-sim --test crashes -- --include-ignored --nocapture | tee target/torture.log
 	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture
+	TIDEMILL_SERVER_KILLS=$$(($(BUDGET) * 100)) TIDEMILL_SERVER_INPUTS=$$(($(BUDGET) * 50000)) \
+	$(BIN)/pytest -q python/tests/test_call_history.py python/tests/test_server_fuzz.py
 	@echo "Skipped, though counted as passed above: $$(grep -o 'skipped: .*' target/torture.log || echo none)"
 
 bench: machine ## the reports of docs/performance.md, and the workloads of the papers (WORKLOADS=sl,ob for some)

@@ -831,6 +831,19 @@ def test_messages_come_in_pieces_and_without_sync(bank):
             assert found[1][1].endswith(str(6 + n).encode())
 
 
+def test_what_was_asked_before_the_end_is_answered(bank):
+    """A client may send all that it has to say at once, and then say goodbye or nothing more."""
+    _, server = bank
+    whole = startup(user="ada") + (parse(b"SELECT * FROM deposit('ada', 1)") + (bind() + EXECUTE) * 100 + SYNC)
+    for turn in range(20):
+        with raw(server) as one:
+            one.sendall(whole + (message(b"X") if turn % 2 == 0 else b""))
+            one.shutdown(socket.SHUT_WR)
+            found = answers(one, b"")
+        assert tags(found).endswith(b"Z1" + b"2DC" * 100 + b"Z")
+        assert found[-2][0] == b"C" and found[-3][1].endswith(str(100 * (turn + 1)).encode())
+
+
 def test_after_an_error_messages_are_left_out_up_to_sync(bank):
     mill, server = bank
     with greeted(server) as one:

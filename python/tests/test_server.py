@@ -386,21 +386,29 @@ def test_slow_and_vanished_clients_harm_nobody(app):
 
 
 @contextmanager
-def command(folder, *options, program=BANK):
+def started(folder, *options, program=BANK):
+    """The process, and the line that says where it listens."""
     (folder / "bank.py").write_text(program, encoding="utf-8")
     arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", "0", "--workers", "1", *options]
     process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        said = ""
-        while "serving" not in said:
+        said = line = ""
+        while "serving" not in line:
             line = process.stderr.readline()
-            assert line, said
             said += line
-        yield process, re.search(r"serving bank on (http://\S+)", said)[1]
+            assert line, said
+        yield process, line
     finally:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@contextmanager
+def command(folder, *options, program=BANK):
+    """The process, and its address."""
+    with started(folder, *options, program=program) as (process, line):
+        yield process, re.search(r"http://\S+", line)[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

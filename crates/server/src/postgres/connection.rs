@@ -298,7 +298,7 @@ impl Connection {
                     self.settle().await?;
                     return Err(error.into());
                 }
-                Err(Stop::Terminated) => return Ok(()),
+                Err(Stop::Terminated) => return self.finish().await,
                 Err(other) => return Err(other),
             };
             self.queue.settle(&self.wire);
@@ -326,7 +326,7 @@ impl Connection {
                 continue;
             }
             match self.wait(self.has_room() && !is_closing).await? {
-                Event::End => return Ok(()),
+                Event::End => return self.finish().await,
                 Event::Input | Event::Outcome | Event::Closing => {}
                 Event::Cancel => self.queue.cancel(),
                 Event::GivesUp => self.block.give_up(),
@@ -462,6 +462,12 @@ impl Connection {
                 self.queue.cancel();
             }
         }
+    }
+
+    /// Answers what was asked, where nothing follows: the client may have sent all of it at once, its goodbye included.
+    async fn finish(&mut self) -> Result<(), Stop> {
+        self.settle().await?;
+        Ok(self.write().await?)
     }
 
     /// Waits for something that another thread gives. None if that thread ends before.
