@@ -24,24 +24,24 @@ use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
     after_help = "Example:\n  tidemill-bench windows --workloads ysb,q11 --groups 1000,1000000 --theta 0,1 --runs 3"
 )]
 pub struct Windows {
-    /// ysb, nyt, q5, q7, q11; by default all.
+    /// ysb, nyt, q5 and so on; by default all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
-    workloads: Vec<WindowWorkload>,
+    workloads: Vec<&'static WindowWorkload>,
     /// Events of a round.
     #[arg(long, default_value_t = 4_000_000)]
     events: usize,
     /// Groups; by default those of the workload's definition.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     groups: Vec<u64>,
-    /// Zipf skews of the groups.
+    /// Zipf skews of the groups, for the workloads that do not have a skew of their own.
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = skew)]
     theta: Vec<f64>,
     /// Lengths of windows, or gaps of sessions, in seconds; by default those of the workload's definition.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..=86_400))]
     length: Vec<i64>,
-    /// Events in a second of event time.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-    rate: u64,
+    /// Events in a second of event time; by default those of the workload's definition.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
     /// Numbers of workers.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
@@ -59,9 +59,10 @@ pub struct Windows {
     stages: bool,
 }
 
-fn workload(text: &str) -> Result<WindowWorkload, String> {
-    let found = WINDOW_WORKLOADS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, workload)| *workload).ok_or_else(|| format!("there is no workload '{text}'"))
+fn workload(text: &str) -> Result<&'static WindowWorkload, String> {
+    let found = WINDOW_WORKLOADS.iter().find(|workload| workload.name == text);
+    let names = || WINDOW_WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| format!("there is no workload '{text}'; there are {}", names()))
 }
 
 fn skew(text: &str) -> Result<f64, String> {
@@ -108,28 +109,29 @@ impl Windows {
         print!("{:>8} {:>9} {:>9} {:>5} {:>7} {:>11} |", "workload", "events", "groups", "theta", "seconds", "");
         print!(" {:>8} {:>8} {:>8} {:>9} | {:>5} |", "columns", "map", "array", "engine", "loop");
         println!(" {:>9} | {:>10} {:>8} {:>8} |", "results", "tables KiB", "slots", "peak MiB");
-        let all = WINDOW_WORKLOADS.map(|(_, workload)| workload);
-        for &workload in if self.workloads.is_empty() { &all[..] } else { &self.workloads } {
+        let all: Vec<&WindowWorkload> = WINDOW_WORKLOADS.iter().collect();
+        for workload in if self.workloads.is_empty() { &all } else { &self.workloads } {
             self.points(workload).iter().for_each(|shape| self.measure(workload, shape));
         }
     }
 
-    fn points(&self, workload: WindowWorkload) -> Vec<Shape> {
-        let (groups, length) = workload.defaults();
-        let groups = if self.groups.is_empty() { vec![groups] } else { self.groups.clone() };
-        let lengths = if self.length.is_empty() { vec![length] } else { self.length.clone() };
-        let Windows { events, rate, .. } = *self;
+    fn points(&self, workload: &WindowWorkload) -> Vec<Shape> {
+        let groups = if self.groups.is_empty() { vec![workload.groups] } else { self.groups.clone() };
+        let lengths =
+            if self.length.is_empty() || workload.length == 0 { vec![workload.length] } else { self.length.clone() };
+        let skews = if workload.skews { &self.theta[..] } else { &[0.0] };
+        let (events, rate) = (self.events, self.rate.unwrap_or(workload.rate));
         let mut points = Vec::new();
         for groups in groups {
-            for &theta in &self.theta {
+            for &theta in skews {
                 points.extend(lengths.iter().map(|&length| Shape { events, groups, theta, rate, length }));
             }
         }
         points
     }
 
-    fn measure(&self, workload: WindowWorkload, shape: &Shape) {
-        let mut bench = Bench::new(self, workload.query(shape));
+    fn measure(&self, workload: &WindowWorkload, shape: &Shape) {
+        let mut bench = Bench::new(self, (workload.query)(shape));
         (0..self.runs).for_each(|_| bench.round(workload, shape));
         bench.print(workload, shape);
     }
@@ -144,13 +146,13 @@ impl<'a> Bench<'a> {
         Bench { options, query, engine: Some(engine), expected, columns, by_map, by_array, runs }
     }
 
-    fn round(&mut self, workload: WindowWorkload, shape: &Shape) {
+    fn round(&mut self, workload: &WindowWorkload, shape: &Shape) {
         let Query { events, needed, .. } = &self.query;
         self.columns.push(steadily(|| timed(|| read(events, needed)).0));
         let loops = |plain: &Plain| {
             let (seconds, output) = steadily(|| timed(|| plain(events)));
             let is_same = OutputDigest::of(&output) == self.expected;
-            assert!(is_same, "the loops of {} differ at {shape:?}", workload.name());
+            assert!(is_same, "the loops of {} differ at {shape:?}", workload.name);
             seconds
         };
         self.by_map.push(loops(&self.query.by_map));
@@ -160,10 +162,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn run(&mut self, way: usize, workload: WindowWorkload, shape: &Shape) {
+    fn run(&mut self, way: usize, workload: &WindowWorkload, shape: &Shape) {
         let workers = self.options.workers[way];
         let (summary, results, tables, peak) = steadily(|| {
             let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
+            preload(&engine, &self.query);
             let before = memory::resident();
             memory::reset_peak();
             pin(workers == 1);
@@ -172,7 +175,7 @@ impl<'a> Bench<'a> {
             pin(false);
             let peak = memory::peak().saturating_sub(before);
             let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
-            assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name());
+            assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name);
             let stats = engine.program().tables.keys().map(|table| engine.table_stats(table));
             let tables = stats.fold(Tables::default(), |all, table| Tables {
                 bytes: all.bytes + table.row_bytes + table.index_bytes,
@@ -192,7 +195,7 @@ impl<'a> Bench<'a> {
         (runs.results, runs.tables, runs.peak) = (results, tables, peak.max(runs.peak));
     }
 
-    fn print(&self, workload: WindowWorkload, shape: &Shape) {
+    fn print(&self, workload: &WindowWorkload, shape: &Shape) {
         let Shape { events, groups, theta, length, .. } = *shape;
         let rate = |seconds: &[f64]| events as f64 / median(seconds) / 1e6;
         let by_array = (!self.by_array.is_empty()).then(|| rate(&self.by_array));
@@ -200,7 +203,7 @@ impl<'a> Bench<'a> {
         let best = by_array.unwrap_or(0.0).max(by_map);
         let by_array = by_array.map_or("-".into(), |rate| format!("{rate:.1}"));
         for (workers, Runs { seconds, results, tables, peak }) in self.options.workers.iter().zip(&self.runs) {
-            let name = workload.name();
+            let name = workload.name;
             let workers = format!("{workers} worker{}", if *workers == 1 { "" } else { "s" });
             print!("{name:>8} {events:>9} {groups:>9} {theta:>5} {length:>7} {workers:>11} |");
             let engine = rate(seconds);
@@ -208,6 +211,15 @@ impl<'a> Bench<'a> {
             let (kib, mib) = (tables.bytes >> 10, peak >> 20);
             println!(" {results:>9} | {kib:>10} {:>8} {mib:>8} | equal", tables.slots);
         }
+    }
+}
+
+/// Puts in the rows that tables have before the first event.
+fn preload(engine: &Engine, query: &Query) {
+    for (name, rows) in &query.tables {
+        let tables = &engine.program().tables;
+        let table = tables.keys().find(|&table| tables[table].name == *name).expect("a table of the plan");
+        engine.preload(table, rows).expect("distinct keys");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The bids of NEXMark: 32 bytes, time, auction, bidder and price.
 
-use super::super::columns::{event_batch, ints};
-use super::query::{Shape, window};
+use super::super::query::{Shape, window};
+use crate::workloads::columns::{event_batch, ints};
 use arrow_array::RecordBatch;
 use tidemill_model::Type;
 use tidemill_plan::build::{PlanBuilder, committed, named};

@@ -3,11 +3,11 @@
 //!
 //! The loop counts by slices and adds up five of them when a window closes.
 
-use super::super::columns::column;
-use super::super::input::Output;
+use super::super::groups::{ByArray, ByMap, Groups, Index};
+use super::super::query::{Query, Shape, count, end_of};
 use super::bids::{AT, AUCTION, bids, plan};
-use super::groups::{ByArray, ByMap, Groups, Index};
-use super::query::{Query, Shape, count, end_of};
+use crate::workloads::columns::column;
+use crate::workloads::input::Output;
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;
 use tidemill_model::Value;
@@ -27,6 +27,7 @@ pub fn query(shape: &Shape) -> Query {
     let events = bids(&plan, shape);
     Query {
         plan,
+        tables: vec![],
         events,
         needed: &[AT, AUCTION],
         by_map: Box::new(move |events| Loop::<ByMap>::new(every).run(events)),
