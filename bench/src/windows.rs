@@ -3,13 +3,14 @@
 //! Each round runs the loops, then the engine with each number of workers; medians are printed. What the engine puts out
 //! must have the digest of what the loops put out, order included, or the report ends.
 
-use crate::median::median;
 use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival};
 use crate::workloads::OutputDigest;
 use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, read};
+use arrow_array::RecordBatch;
 use clap::Parser;
+use std::path::PathBuf;
 use std::time::Instant;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
@@ -57,6 +58,12 @@ pub struct Windows {
     /// Show the seconds of each stage.
     #[arg(long)]
     stages: bool,
+    /// Write lines of CSV, one for each way to run a point.
+    #[arg(long, conflicts_with = "stages")]
+    csv: bool,
+    /// A folder for the events, the tables before them and the results of each workload, as Arrow IPC files.
+    #[arg(long)]
+    save: Option<PathBuf>,
 }
 
 fn workload(text: &str) -> Result<&'static WindowWorkload, String> {
@@ -105,10 +112,7 @@ struct Tables {
 impl Windows {
     /// Runs all and prints.
     pub fn report(&self) {
-        println!("{:>54} | {:>36} | {:>5} |", "", "million events/s", "ratio");
-        print!("{:>8} {:>9} {:>9} {:>5} {:>7} {:>11} |", "workload", "events", "groups", "theta", "seconds", "");
-        print!(" {:>8} {:>8} {:>8} {:>9} | {:>5} |", "columns", "map", "array", "engine", "loop");
-        println!(" {:>9} | {:>10} {:>8} {:>8} |", "results", "tables KiB", "slots", "peak MiB");
+        print!("{}", if self.csv { report::CSV_HEADER } else { report::HEADER });
         let all: Vec<&WindowWorkload> = WINDOW_WORKLOADS.iter().collect();
         for workload in if self.workloads.is_empty() { &all } else { &self.workloads } {
             self.points(workload).iter().for_each(|shape| self.measure(workload, shape));
@@ -131,9 +135,13 @@ impl Windows {
     }
 
     fn measure(&self, workload: &WindowWorkload, shape: &Shape) {
-        let mut bench = Bench::new(self, (workload.query)(shape));
+        let query = (workload.query)(shape);
+        let mut bench = Bench::new(self, query);
+        if let Some(folder) = &self.save {
+            bench.save(&folder.join(workload.name), workload, shape);
+        }
         (0..self.runs).for_each(|_| bench.round(workload, shape));
-        bench.print(workload, shape);
+        if self.csv { bench.write_csv(workload, shape) } else { bench.print(workload, shape) }
     }
 }
 
@@ -162,27 +170,38 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// One run of the engine, which gives what the loop gives.
+    fn run_engine(
+        &mut self,
+        workers: usize,
+        workload: &WindowWorkload,
+        shape: &Shape,
+    ) -> (Summary, Vec<RecordBatch>, Tables, u64) {
+        let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
+        preload(&engine, &self.query);
+        let before = memory::resident();
+        memory::reset_peak();
+        pin(workers == 1);
+        let arrival = Arrival::WhenThereIsRoom { size: shape.events };
+        let mut ran = run::run_and_keep(&engine, &self.query.events, arrival, self.options.engine(workers));
+        pin(false);
+        let peak = memory::peak().saturating_sub(before);
+        let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
+        assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name);
+        let stats = engine.program().tables.keys().map(|table| engine.table_stats(table));
+        let tables = stats.fold(Tables::default(), |all, table| Tables {
+            bytes: all.bytes + table.row_bytes + table.index_bytes,
+            slots: all.slots + table.slots,
+        });
+        self.engine = Some(engine);
+        (ran.summary, ran.outputs.swap_remove(0), tables, peak)
+    }
+
     fn run(&mut self, way: usize, workload: &WindowWorkload, shape: &Shape) {
         let workers = self.options.workers[way];
         let (summary, results, tables, peak) = steadily(|| {
-            let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
-            preload(&engine, &self.query);
-            let before = memory::resident();
-            memory::reset_peak();
-            pin(workers == 1);
-            let arrival = Arrival::WhenThereIsRoom { size: shape.events };
-            let ran = run::run_and_keep(&engine, &self.query.events, arrival, self.options.engine(workers));
-            pin(false);
-            let peak = memory::peak().saturating_sub(before);
-            let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
-            assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name);
-            let stats = engine.program().tables.keys().map(|table| engine.table_stats(table));
-            let tables = stats.fold(Tables::default(), |all, table| Tables {
-                bytes: all.bytes + table.row_bytes + table.index_bytes,
-                slots: all.slots + table.slots,
-            });
-            self.engine = Some(engine);
-            (ran.summary, ran.outputs[0].iter().map(|batch| batch.num_rows()).sum(), tables, peak)
+            let (summary, results, tables, peak) = self.run_engine(workers, workload, shape);
+            (summary, results.iter().map(RecordBatch::num_rows).sum(), tables, peak)
         });
         if self.options.stages {
             let Summary { stage_seconds, access_seconds, latency, policies, epochs, .. } = &summary;
@@ -193,24 +212,6 @@ impl<'a> Bench<'a> {
         let runs = &mut self.runs[way];
         runs.seconds.push(summary.seconds);
         (runs.results, runs.tables, runs.peak) = (results, tables, peak.max(runs.peak));
-    }
-
-    fn print(&self, workload: &WindowWorkload, shape: &Shape) {
-        let Shape { events, groups, theta, length, .. } = *shape;
-        let rate = |seconds: &[f64]| events as f64 / median(seconds) / 1e6;
-        let by_array = (!self.by_array.is_empty()).then(|| rate(&self.by_array));
-        let (columns, by_map) = (rate(&self.columns), rate(&self.by_map));
-        let best = by_array.unwrap_or(0.0).max(by_map);
-        let by_array = by_array.map_or("-".into(), |rate| format!("{rate:.1}"));
-        for (workers, Runs { seconds, results, tables, peak }) in self.options.workers.iter().zip(&self.runs) {
-            let name = workload.name;
-            let workers = format!("{workers} worker{}", if *workers == 1 { "" } else { "s" });
-            print!("{name:>8} {events:>9} {groups:>9} {theta:>5} {length:>7} {workers:>11} |");
-            let engine = rate(seconds);
-            print!(" {columns:>8.1} {by_map:>8.1} {by_array:>8} {engine:>9.2} | {:>5.3} |", engine / best);
-            let (kib, mib) = (tables.bytes >> 10, peak >> 20);
-            println!(" {results:>9} | {kib:>10} {:>8} {mib:>8} | equal", tables.slots);
-        }
     }
 }
 
@@ -241,5 +242,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
     (seconds, result)
 }
 
+mod report;
+mod save;
 #[cfg(test)]
 mod tests;

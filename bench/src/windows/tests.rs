@@ -55,7 +55,37 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
 #[test]
 fn a_small_report_runs() {
     let small = ["windows", "--events", "3000", "--groups", "5,50", "--theta", "0,1.2", "--length", "2", "--runs", "1"];
-    Windows::parse_from(small.into_iter().chain(["--rate", "500"])).report();
+    let small = || small.into_iter().chain(["--rate", "500"]);
+    Windows::parse_from(small()).report();
+    Windows::parse_from(small().chain(["--csv"])).report();
+}
+
+#[test]
+fn only_what_a_workload_knows_is_varied() {
+    let varied = ["windows", "--groups", "5,50", "--theta", "0,1", "--length", "2,3", "--rate", "7"];
+    let points = |name| Windows::parse_from(varied).points(workload(name).expect("a workload"));
+    assert_eq!(points("ysb").len(), 8);
+    assert!(points("ysb").iter().all(|shape| shape.rate == 7));
+    assert_eq!(points("q8").iter().map(|shape| shape.length).collect::<Vec<_>>(), [2, 3, 2, 3], "hot keys are its own");
+    assert_eq!(points("q0").iter().map(|shape| shape.groups).collect::<Vec<_>>(), [5, 50], "it has no windows");
+    let own = Windows::parse_from(["windows"]).points(workload("lrb").expect("a workload"));
+    assert_eq!((own[0].groups, own[0].length, own[0].rate), (2_000, 60, 5_000));
+}
+
+#[test]
+fn what_is_saved_is_the_input_and_the_results() {
+    let folder = std::env::temp_dir().join(format!("tidemill-bench-windows-{}", std::process::id()));
+    let path = folder.to_str().expect("UTF-8");
+    let options = Windows::parse_from(["windows", "--workloads", "ysb-join", "--events", "3000", "--save", path]);
+    options.report();
+    let rows = |name: &str| -> usize {
+        let file = std::fs::File::open(folder.join("ysb-join").join(name)).expect("it was written");
+        let batches = arrow_ipc::reader::FileReader::try_new(file, None).expect("a file of Arrow IPC");
+        batches.map(|batch| batch.expect("a batch").num_rows()).sum()
+    };
+    assert_eq!((rows("events.arrow"), rows("ads.arrow")), (3_000, 100_000));
+    assert!((1..=1_000).contains(&rows("results.arrow")), "a third of the events are views");
+    std::fs::remove_dir_all(&folder).expect("our own folder");
 }
 
 #[test]
