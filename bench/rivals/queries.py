@@ -38,7 +38,7 @@ WINNING = """
     QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.number) = 1
 """
 # In the order in which auctions close.
-CLOSING = f"({WINNING}) w WINDOW by AS (PARTITION BY {{key}} ORDER BY expires, auction ROWS {{rows}} PRECEDING)"
+CLOSING = f"({WINNING}) w WINDOW closed AS (PARTITION BY {{key}} ORDER BY expires, auction ROWS {{rows}} PRECEDING)"
 
 SQL: Mapping[str, str] = {
     "ysb": f'SELECT {TUMBLING} AS "end", campaign, count(*) AS views FROM events WHERE event_type = 0 GROUP BY ALL',
@@ -51,11 +51,11 @@ SQL: Mapping[str, str] = {
     "q2": f"SELECT auction, price {BIDS} AND auction % 123 = 0",
     "q3": "SELECT a.id, p.name, p.city, p.state FROM (SELECT * FROM events WHERE kind = 1 AND category = 10) a "
     "JOIN (SELECT * FROM events WHERE kind = 0 AND state IN (1, 2, 3)) p ON a.seller = p.id",
-    "q4": "SELECT category, avg(price) OVER by AS price FROM " + CLOSING.format(key="category", rows="UNBOUNDED"),
+    "q4": "SELECT category, avg(price) OVER closed AS price FROM " + CLOSING.format(key="category", rows="UNBOUNDED"),
     "q5": "WITH slices AS (SELECT at // ({length} // 5) AS slice, auction, count(*) AS bids FROM events GROUP BY ALL) "
     'SELECT (slice + 1 + later) * ({length} // 5) AS "end", auction, sum(bids)::BIGINT AS bids '
     "FROM slices, range(5) r(later) GROUP BY ALL",
-    "q6": "SELECT seller, avg(price) OVER by AS price FROM " + CLOSING.format(key="seller", rows="9"),
+    "q6": "SELECT seller, avg(price) OVER closed AS price FROM " + CLOSING.format(key="seller", rows="9"),
     "q7": f'SELECT {TUMBLING} AS "end", max(price) AS price, arg_max(auction, price) AS auction '
     "FROM events GROUP BY ALL",
     "q8": "SELECT p.id, p.name, a.reserve FROM (SELECT * FROM events WHERE kind = 0) p "
