@@ -7,7 +7,7 @@ use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival};
 use crate::workloads::OutputDigest;
-use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, read};
+use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, punctual, read};
 use arrow_array::RecordBatch;
 use clap::Parser;
 use std::path::PathBuf;
@@ -43,6 +43,9 @@ pub struct Windows {
     /// Events in a second of event time; by default those of the workload's definition.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
+    /// Shares of events that are late by up to a second. The source drops them; a loop first makes a copy without them.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = share)]
+    late: Vec<f64>,
     /// Numbers of workers.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
@@ -76,6 +79,13 @@ fn skew(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(theta) if theta.is_finite() && theta >= 0.0 => Ok(theta),
         _ => Err(format!("the skew '{text}' is no number from 0 on")),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("the share '{text}' is not between 0 and 1")),
     }
 }
 
@@ -128,14 +138,16 @@ impl Windows {
         let mut points = Vec::new();
         for groups in groups {
             for &theta in skews {
-                points.extend(lengths.iter().map(|&length| Shape { events, groups, theta, rate, length }));
+                for &length in &lengths {
+                    points.extend(self.late.iter().map(|&late| Shape { events, groups, theta, rate, length, late }));
+                }
             }
         }
         points
     }
 
     fn measure(&self, workload: &WindowWorkload, shape: &Shape) {
-        let query = (workload.query)(shape);
+        let query = punctual_query(workload, shape);
         let mut bench = Bench::new(self, query);
         if let Some(folder) = &self.save {
             bench.save(&folder.join(workload.name), workload, shape);
@@ -213,6 +225,16 @@ impl<'a> Bench<'a> {
         runs.seconds.push(summary.seconds);
         (runs.results, runs.tables, runs.peak) = (results, tables, peak.max(runs.peak));
     }
+}
+
+/// A query whose loops leave out what is late, where something is.
+fn punctual_query(workload: &WindowWorkload, shape: &Shape) -> Query {
+    let query = (workload.query)(shape);
+    if shape.late == 0.0 {
+        return query;
+    }
+    let without_late = |plain: Plain| -> Plain { Box::new(move |events| plain(&punctual(events))) };
+    Query { by_map: without_late(query.by_map), by_array: query.by_array.map(without_late), ..query }
 }
 
 /// Puts in the rows that tables have before the first event.

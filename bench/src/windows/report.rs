@@ -11,7 +11,7 @@ workload    events    groups theta seconds             |  columns      map    ar
 ";
 
 /// Above the lines of CSV. Of columns and loops there are no workers, results, tables and memory.
-pub const CSV_HEADER: &str = "workload,events,groups,theta,seconds,rate,way,workers,events_per_second,ratio_to_loop,seconds_min,seconds_max,runs,\
+pub const CSV_HEADER: &str = "workload,events,groups,theta,seconds,rate,late,way,workers,events_per_second,ratio_to_loop,seconds_min,seconds_max,runs,\
     results,tables_kib,slots,peak_mib
 ";
 
@@ -45,9 +45,9 @@ impl Bench<'_> {
             if seconds.is_empty() {
                 return;
             }
-            let Shape { events, groups, theta, length, rate } = *shape;
+            let Shape { events, groups, theta, length, rate, late } = *shape;
             let Spread { least, median, greatest } = Spread::of(seconds);
-            print!("{},{events},{groups},{theta},{length},{rate},{way},{workers},", workload.name);
+            print!("{},{events},{groups},{theta},{length},{rate},{late},{way},{workers},", workload.name);
             let (per_second, ratio, runs) = (events as f64 / median, self.best() / median, seconds.len());
             println!("{per_second:.0},{ratio:.4},{least:.5},{greatest:.5},{runs},{more}");
         };

@@ -7,10 +7,10 @@ use tidemill_reference::Reference;
 
 fn small() -> Vec<Shape> {
     // Many events of one instant; gaps between events that sessions end in; windows longer than the input.
-    let shape = Shape { events: 2_000, groups: 7, theta: 0.5, rate: 100, length: 5 };
-    let many = Shape { groups: 400, theta: 1.5, rate: 3_000, length: 1, events: 6_000 };
-    let sparse = Shape { groups: 30, theta: 0.0, rate: 1, length: 5, events: 300 };
-    vec![shape, many, sparse, Shape { length: 10_000, ..shape }]
+    let shape = Shape { events: 2_000, groups: 7, theta: 0.5, rate: 100, length: 5, late: 0.0 };
+    let many = Shape { groups: 400, theta: 1.5, rate: 3_000, length: 1, events: 6_000, ..shape };
+    let sparse = Shape { groups: 30, theta: 0.0, rate: 1, length: 5, events: 300, ..shape };
+    vec![shape, many, sparse, Shape { length: 10_000, ..shape }, Shape { late: 0.2, ..shape }]
 }
 
 #[test]
@@ -19,9 +19,9 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
         let name = workload.name;
         let mut results = 0;
         // Linear Road has accidents only after many reports of the same cars.
-        let long = Shape { events: 24_000, groups: 10, theta: 0.0, rate: 100, length: 20 };
+        let long = Shape { events: 24_000, groups: 10, theta: 0.0, rate: 100, length: 20, late: 0.0 };
         for shape in small().into_iter().chain((name == "lrb").then_some(long)) {
-            let query = (workload.query)(&shape);
+            let query = punctual_query(workload, &shape);
             let expected = OutputDigest::of(&(query.by_map)(&query.events));
             if let Some(by_array) = &query.by_array {
                 assert!(
@@ -90,7 +90,14 @@ fn what_is_saved_is_the_input_and_the_results() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    for wrong in [["--workloads", "q99"], ["--theta", "-1"], ["--groups", "0"], ["--length", "0"], ["--rate", "0"]] {
+    for wrong in [
+        ["--workloads", "q99"],
+        ["--theta", "-1"],
+        ["--groups", "0"],
+        ["--length", "0"],
+        ["--rate", "0"],
+        ["--late", "2"],
+    ] {
         assert!(Windows::try_parse_from(["windows"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
     }
 }

@@ -8,6 +8,7 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{event, record};
 use tidemill_plan::{Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, StreamRef, TransactionDef};
 use tidemill_plan::{WindowFunction, WindowsDef};
+use tidemill_random::{below, mix, unit};
 
 /// What is varied.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,12 +23,22 @@ pub struct Shape {
     pub rate: u64,
     /// The length of windows, or the gap of sessions, in seconds.
     pub length: i64,
+    /// The share of events that are late, by up to a second.
+    pub late: f64,
 }
 
+/// By how much events are late at the most, milliseconds.
+const LATE_MAX: u64 = 1_000;
+
 impl Shape {
-    /// The event time of an event, milliseconds.
+    /// The event time of an event, milliseconds; it falls only where an event is late.
     pub(super) fn at(&self, number: usize) -> i64 {
-        (number as u64 * 1_000 / self.rate) as i64
+        let time = (number as u64 * 1_000 / self.rate) as i64;
+        let bits = mix(number as u64);
+        if unit(bits) >= self.late {
+            return time;
+        }
+        (time - 1 - below(mix(bits), LATE_MAX) as i64).max(0)
     }
 
     pub(super) fn length_ms(&self) -> i64 {

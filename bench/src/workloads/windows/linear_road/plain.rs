@@ -155,7 +155,7 @@ mod tests {
     /// Inputs like those that are measured have tolls, and accidents that waive them.
     #[test]
     fn there_are_tolls_and_accidents() {
-        let shape = Shape { events: 60_000, groups: 40, theta: 0.0, rate: 100, length: 60 };
+        let shape = Shape { events: 60_000, groups: 40, theta: 0.0, rate: 100, length: 60, late: 0.0 };
         let events = cars::reports(&plan(&shape), &shape);
         let [slow, all] = [0, 1].map(|column| {
             let output = Loop::new(shape.length_ms()).run(&events);

@@ -156,7 +156,7 @@ mod tests {
     /// The proportions, and that a seller, a bidder and an auction come before those who name them.
     #[test]
     fn ids_are_named_after_they_came() {
-        let shape = Shape { events: 5_000, groups: 20, theta: 0.0, rate: 1_000, length: 0 };
+        let shape = Shape { events: 5_000, groups: 20, theta: 0.0, rate: 1_000, length: 0, late: 0.0 };
         let plan = plan("all", &[]).build();
         let events = events(&plan, &shape);
         let [kind, id, seller, auction, bidder] = of(&events, [KIND, ID, SELLER, AUCTION, BIDDER]);
