@@ -39,6 +39,11 @@ WINNING = """
 """
 # In the order in which auctions close.
 CLOSING = f"({WINNING}) w WINDOW closed AS (PARTITION BY {{key}} ORDER BY expires, auction ROWS {{rows}} PRECEDING)"
+HOT_ITEMS = (
+    "WITH slices AS (SELECT at // ({length} // 5) AS slice, auction, count(*) AS bids FROM events GROUP BY ALL) "
+    'SELECT (slice + 1 + later) * ({length} // 5) AS "end", auction, sum(bids)::BIGINT AS bids '
+    "FROM slices, range(5) r(later) GROUP BY ALL"
+)
 
 SQL: Mapping[str, str] = {
     "ysb": f'SELECT {TUMBLING} AS "end", campaign, count(*) AS views FROM events WHERE event_type = 0 GROUP BY ALL',
@@ -52,9 +57,8 @@ SQL: Mapping[str, str] = {
     "q3": "SELECT a.id, p.name, p.city, p.state FROM (SELECT * FROM events WHERE kind = 1 AND category = 10) a "
     "JOIN (SELECT * FROM events WHERE kind = 0 AND state IN (1, 2, 3)) p ON a.seller = p.id",
     "q4": "SELECT category, avg(price) OVER closed AS price FROM " + CLOSING.format(key="category", rows="UNBOUNDED"),
-    "q5": "WITH slices AS (SELECT at // ({length} // 5) AS slice, auction, count(*) AS bids FROM events GROUP BY ALL) "
-    'SELECT (slice + 1 + later) * ({length} // 5) AS "end", auction, sum(bids)::BIGINT AS bids '
-    "FROM slices, range(5) r(later) GROUP BY ALL",
+    "q5-counts": HOT_ITEMS,
+    "q5": f'SELECT * FROM ({HOT_ITEMS}) QUALIFY bids = max(bids) OVER (PARTITION BY "end")',
     "q6": "SELECT seller, avg(price) OVER closed AS price FROM " + CLOSING.format(key="seller", rows="9"),
     "q7": f'SELECT {TUMBLING} AS "end", max(price) AS price, arg_max(auction, price) AS auction '
     "FROM events GROUP BY ALL",
@@ -208,7 +212,8 @@ POLARS: Mapping[str, Callable[[Tables, int], pl.LazyFrame]] = {
     "q2": lambda t, length: bids(t).filter(pl.col("auction") % 123 == 0).select("auction", "price"),
     "q3": local_items,
     "q4": by_category,
-    "q5": hot_items,
+    "q5-counts": hot_items,
+    "q5": lambda t, length: hot_items(t, length).filter(pl.col("bids") == pl.col("bids").max().over("end")),
     "q6": by_seller,
     "q7": lambda t, length: (
         t["events"].group_by(end(length)).agg(PRICE.max(), auction=pl.col("auction").get(PRICE.arg_max()))

@@ -12,7 +12,7 @@ use tidemill_plan::build::event;
 pub fn query(shape: &Shape) -> Query {
     let fields =
         [("end", event("end")), ("auction", argmax("price", "auction")), ("price", of(WindowFunction::Max, "price"))];
-    let plan = plan("highest bid", &[], tumbling(shape), fields);
+    let plan = plan("highest bid", "result", &[], tumbling(shape), fields);
     let events = bids(&plan, shape);
     let length = shape.length_ms();
     let by_map = Box::new(move |events: &RecordBatch| run(events, length));

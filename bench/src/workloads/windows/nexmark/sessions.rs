@@ -15,7 +15,7 @@ use tidemill_plan::build::event;
 pub fn query(shape: &Shape) -> Query {
     let gap = shape.length_ms();
     let fields = [("bidder", event("bidder")), ("start", event("start")), ("end", event("end")), ("bids", count())];
-    let plan = plan("sessions", &["bidder"], WindowsDef::Session { gap: Value::Int(gap) }, fields);
+    let plan = plan("sessions", "result", &["bidder"], WindowsDef::Session { gap: Value::Int(gap) }, fields);
     let events = bids(&plan, shape);
     let by_map = Box::new(move |events: &RecordBatch| Loop::new(gap).run(events));
     // Bidders come and go: an array by bidder would grow.
