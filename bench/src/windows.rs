@@ -3,13 +3,14 @@
 //! Each round runs the loops, then the engine with each number of workers; medians are printed. What the engine puts out
 //! must have the digest of what the loops put out, order included, or the report ends.
 
-use crate::median::median;
 use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival};
 use crate::workloads::OutputDigest;
-use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, read};
+use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, punctual, read};
+use arrow_array::RecordBatch;
 use clap::Parser;
+use std::path::PathBuf;
 use std::time::Instant;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
@@ -24,24 +25,27 @@ use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
     after_help = "Example:\n  tidemill-bench windows --workloads ysb,q11 --groups 1000,1000000 --theta 0,1 --runs 3"
 )]
 pub struct Windows {
-    /// ysb, nyt, q5, q7, q11; by default all.
+    /// ysb, nyt, q5 and so on; by default all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
-    workloads: Vec<WindowWorkload>,
+    workloads: Vec<&'static WindowWorkload>,
     /// Events of a round.
     #[arg(long, default_value_t = 4_000_000)]
     events: usize,
     /// Groups; by default those of the workload's definition.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     groups: Vec<u64>,
-    /// Zipf skews of the groups.
+    /// Zipf skews of the groups, for the workloads that do not have a skew of their own.
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = skew)]
     theta: Vec<f64>,
     /// Lengths of windows, or gaps of sessions, in seconds; by default those of the workload's definition.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..=86_400))]
     length: Vec<i64>,
-    /// Events in a second of event time.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-    rate: u64,
+    /// Events in a second of event time; by default those of the workload's definition.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
+    /// Shares of events that are late by up to a second. The source drops them; a loop first makes a copy without them.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = share)]
+    late: Vec<f64>,
     /// Numbers of workers.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
@@ -57,17 +61,31 @@ pub struct Windows {
     /// Show the seconds of each stage.
     #[arg(long)]
     stages: bool,
+    /// Write lines of CSV, one for each way to run a point.
+    #[arg(long, conflicts_with = "stages")]
+    csv: bool,
+    /// A folder for the events, the tables before them and the results of each workload, as Arrow IPC files.
+    #[arg(long)]
+    save: Option<PathBuf>,
 }
 
-fn workload(text: &str) -> Result<WindowWorkload, String> {
-    let found = WINDOW_WORKLOADS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, workload)| *workload).ok_or_else(|| format!("there is no workload '{text}'"))
+fn workload(text: &str) -> Result<&'static WindowWorkload, String> {
+    let found = WINDOW_WORKLOADS.iter().find(|workload| workload.name == text);
+    let names = || WINDOW_WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| format!("there is no workload '{text}'; there are {}", names()))
 }
 
 fn skew(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(theta) if theta.is_finite() && theta >= 0.0 => Ok(theta),
         _ => Err(format!("the skew '{text}' is no number from 0 on")),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("the share '{text}' is not between 0 and 1")),
     }
 }
 
@@ -104,34 +122,38 @@ struct Tables {
 impl Windows {
     /// Runs all and prints.
     pub fn report(&self) {
-        println!("{:>54} | {:>36} | {:>5} |", "", "million events/s", "ratio");
-        print!("{:>8} {:>9} {:>9} {:>5} {:>7} {:>11} |", "workload", "events", "groups", "theta", "seconds", "");
-        print!(" {:>8} {:>8} {:>8} {:>9} | {:>5} |", "columns", "map", "array", "engine", "loop");
-        println!(" {:>9} | {:>10} {:>8} {:>8} |", "results", "tables KiB", "slots", "peak MiB");
-        let all = WINDOW_WORKLOADS.map(|(_, workload)| workload);
-        for &workload in if self.workloads.is_empty() { &all[..] } else { &self.workloads } {
+        print!("{}", if self.csv { report::CSV_HEADER } else { report::HEADER });
+        let all: Vec<&WindowWorkload> = WINDOW_WORKLOADS.iter().collect();
+        for workload in if self.workloads.is_empty() { &all } else { &self.workloads } {
             self.points(workload).iter().for_each(|shape| self.measure(workload, shape));
         }
     }
 
-    fn points(&self, workload: WindowWorkload) -> Vec<Shape> {
-        let (groups, length) = workload.defaults();
-        let groups = if self.groups.is_empty() { vec![groups] } else { self.groups.clone() };
-        let lengths = if self.length.is_empty() { vec![length] } else { self.length.clone() };
-        let Windows { events, rate, .. } = *self;
+    fn points(&self, workload: &WindowWorkload) -> Vec<Shape> {
+        let groups = if self.groups.is_empty() { vec![workload.groups] } else { self.groups.clone() };
+        let lengths =
+            if self.length.is_empty() || workload.length == 0 { vec![workload.length] } else { self.length.clone() };
+        let skews = if workload.skews { &self.theta[..] } else { &[0.0] };
+        let (events, rate) = (self.events, self.rate.unwrap_or(workload.rate));
         let mut points = Vec::new();
         for groups in groups {
-            for &theta in &self.theta {
-                points.extend(lengths.iter().map(|&length| Shape { events, groups, theta, rate, length }));
+            for &theta in skews {
+                for &length in &lengths {
+                    points.extend(self.late.iter().map(|&late| Shape { events, groups, theta, rate, length, late }));
+                }
             }
         }
         points
     }
 
-    fn measure(&self, workload: WindowWorkload, shape: &Shape) {
-        let mut bench = Bench::new(self, workload.query(shape));
+    fn measure(&self, workload: &WindowWorkload, shape: &Shape) {
+        let query = punctual_query(workload, shape);
+        let mut bench = Bench::new(self, query);
+        if let Some(folder) = &self.save {
+            bench.save(&folder.join(workload.name), workload, shape);
+        }
         (0..self.runs).for_each(|_| bench.round(workload, shape));
-        bench.print(workload, shape);
+        if self.csv { bench.write_csv(workload, shape) } else { bench.print(workload, shape) }
     }
 }
 
@@ -144,13 +166,13 @@ impl<'a> Bench<'a> {
         Bench { options, query, engine: Some(engine), expected, columns, by_map, by_array, runs }
     }
 
-    fn round(&mut self, workload: WindowWorkload, shape: &Shape) {
+    fn round(&mut self, workload: &WindowWorkload, shape: &Shape) {
         let Query { events, needed, .. } = &self.query;
         self.columns.push(steadily(|| timed(|| read(events, needed)).0));
         let loops = |plain: &Plain| {
             let (seconds, output) = steadily(|| timed(|| plain(events)));
             let is_same = OutputDigest::of(&output) == self.expected;
-            assert!(is_same, "the loops of {} differ at {shape:?}", workload.name());
+            assert!(is_same, "the loops of {} differ at {shape:?}", workload.name);
             seconds
         };
         self.by_map.push(loops(&self.query.by_map));
@@ -160,26 +182,38 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn run(&mut self, way: usize, workload: WindowWorkload, shape: &Shape) {
+    /// One run of the engine, which gives what the loop gives.
+    fn run_engine(
+        &mut self,
+        workers: usize,
+        workload: &WindowWorkload,
+        shape: &Shape,
+    ) -> (Summary, Vec<RecordBatch>, Tables, u64) {
+        let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
+        preload(&engine, &self.query);
+        let before = memory::resident();
+        memory::reset_peak();
+        pin(workers == 1);
+        let arrival = Arrival::WhenThereIsRoom { size: shape.events };
+        let mut ran = run::run_and_keep(&engine, &self.query.events, arrival, self.options.engine(workers));
+        pin(false);
+        let peak = memory::peak().saturating_sub(before);
+        let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
+        assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name);
+        let stats = engine.program().tables.keys().map(|table| engine.table_stats(table));
+        let tables = stats.fold(Tables::default(), |all, table| Tables {
+            bytes: all.bytes + table.row_bytes + table.index_bytes,
+            slots: all.slots + table.slots,
+        });
+        self.engine = Some(engine);
+        (ran.summary, ran.outputs.swap_remove(0), tables, peak)
+    }
+
+    fn run(&mut self, way: usize, workload: &WindowWorkload, shape: &Shape) {
         let workers = self.options.workers[way];
         let (summary, results, tables, peak) = steadily(|| {
-            let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
-            let before = memory::resident();
-            memory::reset_peak();
-            pin(workers == 1);
-            let arrival = Arrival::WhenThereIsRoom { size: shape.events };
-            let ran = run::run_and_keep(&engine, &self.query.events, arrival, self.options.engine(workers));
-            pin(false);
-            let peak = memory::peak().saturating_sub(before);
-            let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
-            assert!(is_same, "{} on {workers} workers differs from the loop at {shape:?}", workload.name());
-            let stats = engine.program().tables.keys().map(|table| engine.table_stats(table));
-            let tables = stats.fold(Tables::default(), |all, table| Tables {
-                bytes: all.bytes + table.row_bytes + table.index_bytes,
-                slots: all.slots + table.slots,
-            });
-            self.engine = Some(engine);
-            (ran.summary, ran.outputs[0].iter().map(|batch| batch.num_rows()).sum(), tables, peak)
+            let (summary, results, tables, peak) = self.run_engine(workers, workload, shape);
+            (summary, results.iter().map(RecordBatch::num_rows).sum(), tables, peak)
         });
         if self.options.stages {
             let Summary { stage_seconds, access_seconds, latency, policies, epochs, .. } = &summary;
@@ -191,23 +225,24 @@ impl<'a> Bench<'a> {
         runs.seconds.push(summary.seconds);
         (runs.results, runs.tables, runs.peak) = (results, tables, peak.max(runs.peak));
     }
+}
 
-    fn print(&self, workload: WindowWorkload, shape: &Shape) {
-        let Shape { events, groups, theta, length, .. } = *shape;
-        let rate = |seconds: &[f64]| events as f64 / median(seconds) / 1e6;
-        let by_array = (!self.by_array.is_empty()).then(|| rate(&self.by_array));
-        let (columns, by_map) = (rate(&self.columns), rate(&self.by_map));
-        let best = by_array.unwrap_or(0.0).max(by_map);
-        let by_array = by_array.map_or("-".into(), |rate| format!("{rate:.1}"));
-        for (workers, Runs { seconds, results, tables, peak }) in self.options.workers.iter().zip(&self.runs) {
-            let name = workload.name();
-            let workers = format!("{workers} worker{}", if *workers == 1 { "" } else { "s" });
-            print!("{name:>8} {events:>9} {groups:>9} {theta:>5} {length:>7} {workers:>11} |");
-            let engine = rate(seconds);
-            print!(" {columns:>8.1} {by_map:>8.1} {by_array:>8} {engine:>9.2} | {:>5.3} |", engine / best);
-            let (kib, mib) = (tables.bytes >> 10, peak >> 20);
-            println!(" {results:>9} | {kib:>10} {:>8} {mib:>8} | equal", tables.slots);
-        }
+/// A query whose loops leave out what is late, where something is.
+fn punctual_query(workload: &WindowWorkload, shape: &Shape) -> Query {
+    let query = (workload.query)(shape);
+    if shape.late == 0.0 {
+        return query;
+    }
+    let without_late = |plain: Plain| -> Plain { Box::new(move |events| plain(&punctual(events))) };
+    Query { by_map: without_late(query.by_map), by_array: query.by_array.map(without_late), ..query }
+}
+
+/// Puts in the rows that tables have before the first event.
+fn preload(engine: &Engine, query: &Query) {
+    for (name, rows) in &query.tables {
+        let tables = &engine.program().tables;
+        let table = tables.keys().find(|&table| tables[table].name == *name).expect("a table of the plan");
+        engine.preload(table, rows).expect("distinct keys");
     }
 }
 
@@ -229,5 +264,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
     (seconds, result)
 }
 
+mod report;
+mod save;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The groups of the window that is open, in the order of their first event, for the loops.
 
-use super::super::input::Map;
+use crate::workloads::input::Map;
 
 /// Where the group of a key stands.
 pub trait Index: Default {

@@ -1,77 +1,99 @@
-//! Windows over streams: Yahoo's benchmark, taxi rides, and queries of NEXMark, each with the loops that one would write
-//! by hand over the same columns.
+//! Windows and queries over streams: Yahoo's benchmark, taxi rides, Linear Road, and queries of NEXMark, each with the
+//! loops that one would write by hand over the same columns.
 //!
 //! Event times are milliseconds as ints, and do not fall. A loop keeps what is open and puts out what closes; it holds
 //! groups by a hash map, and, where keys are small numbers, by an array as well. The faster of the two is the loop that
 //! the engine is measured against.
 
-mod bids;
+mod ads;
 mod groups;
-mod highest;
-mod hot_items;
+mod linear_road;
+mod nexmark;
 mod query;
 mod rides;
-mod sessions;
+mod rows;
 mod views;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_schema::DataType;
+use arrow_select::filter::filter_record_batch;
 
 pub use query::{Plain, Query, Shape};
 
-/// A named workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowWorkload {
-    /// Yahoo's benchmark without its join: views by campaign, tumbling.
-    Views,
-    /// Taxi rides by region, tumbling (thesis, ch. 3).
-    Rides,
-    /// NEXMark q5, the counts: bids by auction, sliding by a fifth of the length.
-    HotItems,
-    /// NEXMark q7: the highest bid, tumbling.
-    Highest,
-    /// NEXMark q11: bids in sessions of bidders.
-    Sessions,
+/// A named workload, with the knobs of its definition.
+#[derive(Debug)]
+pub struct WindowWorkload {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// Groups that an event may be of: see the workload.
+    pub groups: u64,
+    /// The length of windows, or the gap of sessions, in seconds; 0 where there are none.
+    pub length: i64,
+    /// Events in a second of event time.
+    pub rate: u64,
+    /// Whether groups have the skew that is asked for. The others have their own.
+    pub skews: bool,
+    /// Plan, events and loops.
+    pub query: fn(&Shape) -> Query,
 }
 
-/// All of them, by the names that the command line knows.
-pub const WINDOW_WORKLOADS: [(&str, WindowWorkload); 5] = [
-    ("ysb", WindowWorkload::Views),
-    ("nyt", WindowWorkload::Rides),
-    ("q5", WindowWorkload::HotItems),
-    ("q7", WindowWorkload::Highest),
-    ("q11", WindowWorkload::Sessions),
+const RATE: u64 = 100_000;
+
+/// A workload whose groups have the skew that is asked for.
+const fn skewed(name: &'static str, groups: u64, length: i64, query: fn(&Shape) -> Query) -> WindowWorkload {
+    WindowWorkload { name, groups, length, rate: RATE, skews: true, query }
+}
+
+/// A query of NEXMark over persons, auctions and bids, of which `groups` auctions are open; 0 seconds without windows.
+const fn nexmark(name: &'static str, length: i64, query: fn(&Shape) -> Query) -> WindowWorkload {
+    WindowWorkload { name, groups: 100, length, rate: RATE, skews: false, query }
+}
+
+const DAY: i64 = 86_400;
+/// For windows with many different values: the engine looks through all of them for each event.
+const SECOND: i64 = 1;
+
+/// All of them.
+pub static WINDOW_WORKLOADS: &[WindowWorkload] = &[
+    skewed("ysb", 10_000, 10, views::query),
+    WindowWorkload { rate: 2_000, ..skewed("ysb-10m", 10_000, 600, views::query) },
+    skewed("ysb-join", 10_000, 10, ads::query),
+    skewed("nyt", 1_000, 2, rides::query),
+    WindowWorkload { rate: 5_000, ..skewed("lrb", 2_000, 60, linear_road::query) },
+    nexmark("q0", 0, nexmark::stateless::copy),
+    nexmark("q1", 0, nexmark::stateless::currency),
+    nexmark("q2", 0, nexmark::stateless::selection),
+    nexmark("q3", 0, nexmark::lookups::local_items),
+    nexmark("q4", 0, nexmark::winning::by_category),
+    skewed("q5", 10_000, 10, nexmark::hot_items::hottest),
+    skewed("q5-counts", 10_000, 10, nexmark::hot_items::counts),
+    nexmark("q6", 0, nexmark::winning::by_seller),
+    skewed("q7", 10_000, 10, nexmark::highest::query),
+    nexmark("q8", 10, nexmark::new_sellers::query),
+    nexmark("q9", 0, nexmark::winning::winning),
+    skewed("q11", 1_000, 10, nexmark::sessions::query),
+    nexmark("q13", 0, nexmark::lookups::side_input),
+    nexmark("q15", SECOND, nexmark::statistics::by_day),
+    nexmark("q16", SECOND, nexmark::statistics::by_channel),
+    nexmark("q17", DAY, nexmark::statistics::by_auction),
+    nexmark("q18", 0, nexmark::latest::last_bids),
+    nexmark("q19", 0, nexmark::latest::highest_bids),
+    nexmark("q20", 0, nexmark::lookups::expanded),
 ];
 
-impl WindowWorkload {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        WINDOW_WORKLOADS.iter().find(|(_, workload)| *workload == self).expect("all are named").0
-    }
-
-    /// Groups and length (seconds) of the definition.
-    pub fn defaults(self) -> (u64, i64) {
-        match self {
-            WindowWorkload::Views => (10_000, 10),
-            WindowWorkload::Rides => (1_000, 2),
-            WindowWorkload::HotItems => (10_000, 10),
-            WindowWorkload::Highest => (10_000, 10),
-            WindowWorkload::Sessions => (1_000, 10),
-        }
-    }
-
-    /// Plan, events and loops.
-    pub fn query(self, shape: &Shape) -> Query {
-        match self {
-            WindowWorkload::Views => views::query(shape),
-            WindowWorkload::Rides => rides::query(shape),
-            WindowWorkload::HotItems => hot_items::query(shape),
-            WindowWorkload::Highest => highest::query(shape),
-            WindowWorkload::Sessions => sessions::query(shape),
-        }
-    }
+/// The events that are not late: those whose time, the first column, is not below one before. In the order of time already,
+/// they are as they are.
+pub fn punctual(events: &RecordBatch) -> RecordBatch {
+    let times = events.column(0).as_primitive::<Int64Type>().values();
+    let mut greatest = i64::MIN;
+    let is_punctual = |&time: &i64| {
+        greatest = greatest.max(time);
+        time == greatest
+    };
+    let chosen = BooleanArray::from(times.iter().map(is_punctual).collect::<Vec<bool>>());
+    filter_record_batch(events, &chosen).expect("a choice for each row")
 }
 
 /// Reads columns: no program that needs them can be faster.

@@ -1,11 +1,14 @@
 //! A workload of windows: what is varied, what a run needs, and how plans with windows are written.
 
-use super::super::input::Output;
+use crate::workloads::columns::ints;
+use crate::workloads::input::Output;
 use arrow_array::RecordBatch;
-use tidemill_model::Value;
+use tidemill_model::arrow::arrow_schema;
+use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{event, record};
 use tidemill_plan::{Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, StreamRef, TransactionDef};
 use tidemill_plan::{WindowFunction, WindowsDef};
+use tidemill_random::{below, mix, unit};
 
 /// What is varied.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,12 +23,22 @@ pub struct Shape {
     pub rate: u64,
     /// The length of windows, or the gap of sessions, in seconds.
     pub length: i64,
+    /// The share of events that are late, by up to a second.
+    pub late: f64,
 }
 
+/// By how much events are late at the most, milliseconds.
+const LATE_MAX: u64 = 1_000;
+
 impl Shape {
-    /// The event time of an event, milliseconds.
+    /// The event time of an event, milliseconds; it falls only where an event is late.
     pub(super) fn at(&self, number: usize) -> i64 {
-        (number as u64 * 1_000 / self.rate) as i64
+        let time = (number as u64 * 1_000 / self.rate) as i64;
+        let bits = mix(number as u64);
+        if unit(bits) >= self.late {
+            return time;
+        }
+        (time - 1 - below(mix(bits), LATE_MAX) as i64).max(0)
     }
 
     pub(super) fn length_ms(&self) -> i64 {
@@ -40,6 +53,8 @@ pub type Plain = Box<dyn Fn(&RecordBatch) -> Output>;
 pub struct Query {
     /// The application, with one sink.
     pub plan: Plan,
+    /// The rows of tables before the first event.
+    pub tables: Vec<(&'static str, RecordBatch)>,
     /// The events.
     pub events: RecordBatch,
     /// The columns that the query needs.
@@ -94,4 +109,11 @@ pub(super) fn argmax(by: &str, value: &str) -> Expr {
 /// The end of the window that holds an instant, where windows begin at multiples of `every` and are as long.
 pub(super) fn end_of(at: i64, every: i64) -> i64 {
     (at.div_euclid(every) + 1) * every
+}
+
+/// Rows of a table with these columns of ints.
+pub(super) fn int_table<const COLUMNS: usize>(columns: [(&str, Vec<i64>); COLUMNS]) -> RecordBatch {
+    let schema = Schema::scalars(columns.iter().map(|(name, _)| (*name, Type::Int.into())));
+    let arrays = columns.into_iter().map(|(_, values)| ints(values)).collect();
+    RecordBatch::try_new(arrow_schema(&schema), arrays).expect("columns of one length")
 }

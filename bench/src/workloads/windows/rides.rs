@@ -5,10 +5,10 @@
 //! is a field and not found from coordinates. Fares are whole quarters, so that the loop's plain sums are exact, as the
 //! engine's always are.
 
-use super::super::columns::{column, event_batch, ints};
-use super::super::input::Output;
 use super::groups::{ByArray, ByMap, Groups, Index};
 use super::query::{Query, Shape, count, end_of, of, tumbling, window};
+use crate::workloads::columns::{column, event_batch, ints};
+use crate::workloads::input::Output;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
@@ -66,6 +66,7 @@ pub fn query(shape: &Shape) -> Query {
     let length = shape.length_ms();
     Query {
         plan,
+        tables: vec![],
         events,
         needed: &[AT, VENDOR, REGION, DISTANCE, FARE],
         by_map: Box::new(move |events| run::<ByMap>(events, length)),

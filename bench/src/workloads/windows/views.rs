@@ -1,13 +1,12 @@
 //! Yahoo's streaming benchmark, without its join: the events are views, clicks and purchases, each a third, and carry
 //! their campaign. Views are counted by campaign in tumbling windows.
 //!
-//! The record's 78 bytes hold texts of 16 bytes; here all fields are ints. The variant with the join from advertisement to
-//! campaign needs a map that reads a table, which plans do not have.
+//! The record's 78 bytes hold texts of 16 bytes; here all fields are ints. `ads` has the variant with the join.
 
-use super::super::columns::{column, event_batch, ints};
-use super::super::input::Output;
 use super::groups::{ByArray, ByMap, Groups, Index};
 use super::query::{Query, Shape, count, end_of, tumbling, window};
+use crate::workloads::columns::{column, event_batch, ints};
+use crate::workloads::input::Output;
 use arrow_array::RecordBatch;
 use tidemill_model::Type;
 use tidemill_plan::Plan;
@@ -50,6 +49,7 @@ pub fn query(shape: &Shape) -> Query {
     let length = shape.length_ms();
     Query {
         plan,
+        tables: vec![],
         events,
         needed: &[AT, CAMPAIGN, KIND],
         by_map: Box::new(move |events| run::<ByMap>(events, length)),

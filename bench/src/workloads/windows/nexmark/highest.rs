@@ -1,9 +1,9 @@
 //! NEXMark q7: the highest bid of each tumbling window, the first of equals. One group, so every event changes one row.
 
-use super::super::columns::column;
-use super::super::input::Output;
+use super::super::query::{Query, Shape, argmax, end_of, of, tumbling};
 use super::bids::{AT, AUCTION, PRICE, bids, plan};
-use super::query::{Query, Shape, argmax, end_of, of, tumbling};
+use crate::workloads::columns::column;
+use crate::workloads::input::Output;
 use arrow_array::RecordBatch;
 use tidemill_plan::WindowFunction;
 use tidemill_plan::build::event;
@@ -12,11 +12,11 @@ use tidemill_plan::build::event;
 pub fn query(shape: &Shape) -> Query {
     let fields =
         [("end", event("end")), ("auction", argmax("price", "auction")), ("price", of(WindowFunction::Max, "price"))];
-    let plan = plan("highest bid", &[], tumbling(shape), fields);
+    let plan = plan("highest bid", "result", &[], tumbling(shape), fields);
     let events = bids(&plan, shape);
     let length = shape.length_ms();
     let by_map = Box::new(move |events: &RecordBatch| run(events, length));
-    Query { plan, events, needed: &[AT, AUCTION, PRICE], by_map, by_array: None }
+    Query { plan, tables: vec![], events, needed: &[AT, AUCTION, PRICE], by_map, by_array: None }
 }
 
 /// Without groups there is no map.

@@ -2,10 +2,10 @@
 //!
 //! The loop keeps sessions in a list by their last bid, so that those which end first stand first.
 
-use super::super::columns::column;
-use super::super::input::{Map, Output};
+use super::super::query::{Query, Shape, count};
 use super::bids::{AT, BIDDER, bids, plan};
-use super::query::{Query, Shape, count};
+use crate::workloads::columns::column;
+use crate::workloads::input::{Map, Output};
 use arrow_array::RecordBatch;
 use tidemill_model::Value;
 use tidemill_plan::WindowsDef;
@@ -15,11 +15,11 @@ use tidemill_plan::build::event;
 pub fn query(shape: &Shape) -> Query {
     let gap = shape.length_ms();
     let fields = [("bidder", event("bidder")), ("start", event("start")), ("end", event("end")), ("bids", count())];
-    let plan = plan("sessions", &["bidder"], WindowsDef::Session { gap: Value::Int(gap) }, fields);
+    let plan = plan("sessions", "result", &["bidder"], WindowsDef::Session { gap: Value::Int(gap) }, fields);
     let events = bids(&plan, shape);
     let by_map = Box::new(move |events: &RecordBatch| Loop::new(gap).run(events));
     // Bidders come and go: an array by bidder would grow.
-    Query { plan, events, needed: &[AT, BIDDER], by_map, by_array: None }
+    Query { plan, tables: vec![], events, needed: &[AT, BIDDER], by_map, by_array: None }
 }
 
 /// No place in the list.

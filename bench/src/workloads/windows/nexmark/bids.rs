@@ -1,7 +1,7 @@
 //! The bids of NEXMark: 32 bytes, time, auction, bidder and price.
 
-use super::super::columns::{event_batch, ints};
-use super::query::{Shape, window};
+use super::super::query::{Shape, window};
+use crate::workloads::columns::{event_batch, ints};
 use arrow_array::RecordBatch;
 use tidemill_model::Type;
 use tidemill_plan::build::{PlanBuilder, committed, named};
@@ -19,9 +19,10 @@ const PRICE_MAX: u64 = 10_000_000;
 /// Bids for each new person: of 50 events of NEXMark 46 are bids, 3 auctions, and 1 a person.
 const BIDS_PER_PERSON: usize = 46;
 
-/// An application with one window over bids.
+/// An application with one window over bids, whose results go out.
 pub fn plan<const FIELDS: usize>(
     name: &str,
+    window_name: &str,
     by: &[&str],
     windows: WindowsDef,
     fields: [(&'static str, Expr); FIELDS],
@@ -31,9 +32,9 @@ pub fn plan<const FIELDS: usize>(
             let names = ["auction", "bidder", "price"];
             names.into_iter().fold(s.event_time("at", Type::Int), |s, name| s.field(name, Type::Int))
         })
-        .sink("results", committed("result"))
+        .sink("results", committed(window_name))
         .build();
-    plan.transactions.push(window("result", named("bids"), by, windows, fields));
+    plan.transactions.push(window(window_name, named("bids"), by, windows, fields));
     plan
 }
 

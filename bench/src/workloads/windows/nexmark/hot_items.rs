@@ -1,36 +1,78 @@
-//! NEXMark q5, its counts: bids by auction in sliding windows that begin every fifth of their length. (q5 goes on to the
-//! auctions with the most bids of each window.)
+//! NEXMark q5: bids by auction in sliding windows that begin every fifth of their length; all counts, or those of the
+//! auctions with the most bids in each window.
 //!
 //! The loop counts by slices and adds up five of them when a window closes.
 
-use super::super::columns::column;
-use super::super::input::Output;
+use super::super::groups::{ByArray, ByMap, Groups, Index};
+use super::super::query::{Query, Shape, count, end_of};
+use super::super::rows::Rows;
 use super::bids::{AT, AUCTION, bids, plan};
-use super::groups::{ByArray, ByMap, Groups, Index};
-use super::query::{Query, Shape, count, end_of};
+use crate::workloads::columns::column;
+use crate::workloads::input::Output;
 use arrow_array::RecordBatch;
 use std::collections::VecDeque;
 use tidemill_model::Value;
-use tidemill_plan::WindowsDef;
-use tidemill_plan::build::event;
+use tidemill_plan::build::{committed, emitted, event};
+use tidemill_plan::{OverDef, TopDef, TransactionDef, WindowsDef};
 
 /// Slices of a window.
 const SLICES: i64 = 5;
 
-/// Plan, events and loops.
-pub fn query(shape: &Shape) -> Query {
+/// All counts.
+pub fn counts(shape: &Shape) -> Query {
+    query(shape, "result", |output| output)
+}
+
+/// The greatest counts of each window, those that are equal in the order of the auctions' first bids.
+pub fn hottest(shape: &Shape) -> Query {
+    let mut query = query(shape, "counts", greatest);
+    let top = TopDef { count: 1, by: event("bids"), ties: true };
+    // The top takes the place of windows and body.
+    let windows = WindowsDef::Counting { count: 1 };
+    let over = Some(OverDef { by: vec![], windows, early: None, top: Some(top), first: None, own: vec![] });
+    let inputs = vec![committed("counts")];
+    let name = "hot".into();
+    query.plan.transactions.push(TransactionDef {
+        name,
+        inputs,
+        over,
+        join: None,
+        nested: false,
+        roles: vec![],
+        body: vec![],
+    });
+    query.plan.sinks[0].stream = emitted("hot", "top");
+    query
+}
+
+/// The rows with the greatest count of each end.
+fn greatest(output: Output) -> Output {
+    let [ends, auctions, counts] = [0, 1, 2].map(|column: usize| &output[column].1);
+    let mut rows = Rows::new(["end", "auction", "bids"]);
+    let mut start = 0;
+    for window in ends.chunk_by(|one, next| one == next) {
+        let of_window = start..start + window.len();
+        start = of_window.end;
+        let most = counts[of_window.clone()].iter().max().expect("a window has a row");
+        of_window.filter(|&row| counts[row] == *most).for_each(|row| rows.push([ends[row], auctions[row], *most]));
+    }
+    rows.output()
+}
+
+fn query(shape: &Shape, name: &str, of_counts: fn(Output) -> Output) -> Query {
     let length = shape.length_ms();
     let every = length / SLICES;
     let windows = WindowsDef::Sliding { length: Value::Int(length), every: Value::Int(every), origin: 0 };
     let fields = [("end", event("end")), ("auction", event("auction")), ("bids", count())];
-    let plan = plan("hot items", &["auction"], windows, fields);
+    let plan = plan("hot items", name, &["auction"], windows, fields);
     let events = bids(&plan, shape);
     Query {
         plan,
+        tables: vec![],
         events,
         needed: &[AT, AUCTION],
-        by_map: Box::new(move |events| Loop::<ByMap>::new(every).run(events)),
-        by_array: Some(Box::new(move |events| Loop::<ByArray>::new(every).run(events))),
+        by_map: Box::new(move |events| of_counts(Loop::<ByMap>::new(every).run(events))),
+        by_array: Some(Box::new(move |events| of_counts(Loop::<ByArray>::new(every).run(events)))),
     }
 }
 

@@ -1,0 +1,62 @@
+//! What is printed of a point: a line of a table for each number of workers, or lines of CSV for each way to run it.
+
+use super::{Bench, Runs};
+use crate::median::median;
+use crate::rounds::Spread;
+use crate::workloads::windows::{Shape, WindowWorkload};
+
+/// Above the lines of the table.
+pub const HEADER: &str = "                                                       |                     million events/s | ratio |
+workload    events    groups theta seconds             |  columns      map    array    engine |  loop |   results | tables KiB    slots peak MiB |
+";
+
+/// Above the lines of CSV. Of columns and loops there are no workers, results, tables and memory.
+pub const CSV_HEADER: &str = "workload,events,groups,theta,seconds,rate,late,way,workers,events_per_second,ratio_to_loop,seconds_min,seconds_max,runs,\
+    results,tables_kib,slots,peak_mib
+";
+
+impl Bench<'_> {
+    /// A line for each number of workers.
+    pub fn print(&self, workload: &WindowWorkload, shape: &Shape) {
+        let Shape { events, groups, theta, length, .. } = *shape;
+        let rate = |seconds: &[f64]| events as f64 / median(seconds) / 1e6;
+        let by_array = if self.by_array.is_empty() { "-".into() } else { format!("{:.1}", rate(&self.by_array)) };
+        let (columns, by_map, best) = (rate(&self.columns), rate(&self.by_map), events as f64 / self.best() / 1e6);
+        for (workers, Runs { seconds, results, tables, peak }) in self.options.workers.iter().zip(&self.runs) {
+            let name = workload.name;
+            let workers = format!("{workers} worker{}", if *workers == 1 { "" } else { "s" });
+            print!("{name:>8} {events:>9} {groups:>9} {theta:>5} {length:>7} {workers:>11} |");
+            let engine = rate(seconds);
+            print!(" {columns:>8.1} {by_map:>8.1} {by_array:>8} {engine:>9.2} | {:>5.3} |", engine / best);
+            let (kib, mib) = (tables.bytes >> 10, peak >> 20);
+            println!(" {results:>9} | {kib:>10} {:>8} {mib:>8} | equal", tables.slots);
+        }
+    }
+
+    /// The median seconds of the faster loop.
+    fn best(&self) -> f64 {
+        let by_array = if self.by_array.is_empty() { f64::INFINITY } else { median(&self.by_array) };
+        by_array.min(median(&self.by_map))
+    }
+
+    /// A line for each way: reading columns, the loops, the engine with each number of workers.
+    pub fn write_csv(&self, workload: &WindowWorkload, shape: &Shape) {
+        let line = |way: &str, workers: String, seconds: &[f64], more: String| {
+            if seconds.is_empty() {
+                return;
+            }
+            let Shape { events, groups, theta, length, rate, late } = *shape;
+            let Spread { least, median, greatest } = Spread::of(seconds);
+            print!("{},{events},{groups},{theta},{length},{rate},{late},{way},{workers},", workload.name);
+            let (per_second, ratio, runs) = (events as f64 / median, self.best() / median, seconds.len());
+            println!("{per_second:.0},{ratio:.4},{least:.5},{greatest:.5},{runs},{more}");
+        };
+        for (way, seconds) in [("columns", &self.columns), ("map", &self.by_map), ("array", &self.by_array)] {
+            line(way, String::new(), seconds, ",,,".into());
+        }
+        for (workers, Runs { seconds, results, tables, peak }) in self.options.workers.iter().zip(&self.runs) {
+            let more = format!("{results},{},{},{}", tables.bytes >> 10, tables.slots, peak >> 20);
+            line("engine", workers.to_string(), seconds, more);
+        }
+    }
+}
