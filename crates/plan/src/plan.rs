@@ -466,6 +466,10 @@ pub struct OverDef {
     /// The results are what the transaction `window.early` commits, where `window` is the name of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Value>,
+    /// A table: each of its rows has a result in each window, whether or not events are in it. The parts of the group are the
+    /// columns of its key, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
     /// The top of each instant, in place of what a body gives: then `windows` and the body do not matter. It is emitted as
     /// `top`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -89,6 +89,7 @@ impl Lowering<'_> {
             close: None,
             next,
             early: None,
+            rows: None,
             shift_in: self.clock.shift,
             shift_due: -1,
             schema: self.close_schema(),

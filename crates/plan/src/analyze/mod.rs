@@ -33,6 +33,7 @@ mod reasons;
 mod records;
 mod rewrite;
 mod roles;
+mod rows;
 mod scope;
 mod selection;
 mod setting;
@@ -193,9 +194,9 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
 fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
     let widths = plan.transactions.iter().map(|def| match (&def.over, &def.join) {
         (Some(over), _) if over.first.is_some() => 2,
-        (Some(over), _) if over.early.is_some() => 5,
+        (Some(over), _) => 3 + 2 * usize::from(over.early.is_some()) + usize::from(over.every.is_some()),
         (None, None) => 1,
-        _ => 3,
+        (None, Some(_)) => 3,
     });
     let ends = widths.scan(0, |end: &mut usize, width| {
         *end += width;
@@ -238,8 +239,8 @@ fn window(
     let lasting = Lasting { width: lasting.schema.fields.len(), event_time: lasting.event_time };
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
-    let lowered = over::lower(def, over, input, lasting, time, streams)?;
-    let Lowered { windows, order, add, schema, due, close, next, early, shift_in, shift_due } = lowered;
+    let lowered = over::lower(def, over, input, lasting, time, streams, tables)?;
+    let Lowered { windows, order, add, schema, due, close, next, early, rows, shift_in, shift_due } = lowered;
     let may_refuse = !over.own.is_empty();
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
@@ -263,15 +264,28 @@ fn window(
     let new = NewStream { name: name.clone(), schema, event_time: time.map(|_| end), origin, root: None };
     streams.add(StreamRef::Named(name), new);
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
-    let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
+    let mut all = vec![add];
+    if let Some(rows) = rows {
+        let grid = tables::enter_hidden(&rows.grid, &def.name, tables)?;
+        let due = Due { table: grid, due: 1, first: 1, fields: rows.fields, bound: rows.bound, time: units };
+        let (name, at) = (format!("{}.rows", def.name), rows.schema.fields.len() - 1);
+        let (event_time, origin) = (Some(at), Origin::Due(due));
+        let new = NewStream { name: name.clone(), schema: rows.schema, event_time, origin, root: None };
+        streams.add(StreamRef::Named(name), new);
+        all.push(transaction(&rows.fill, (usize::from(first) + 1).into(), streams, tables, None)?);
+    }
+    let closes = usize::from(first) + all.len();
+    let mut on_close = |def, at: usize| transaction(def, (closes + at).into(), streams, tables, time);
     let Some(close) = close else {
-        let next = on_close(&next, 1)?;
+        let next = on_close(&next, 0)?;
+        let add = &all[0];
         streams.list[add.committed.stream].name.clone_from(&def.name);
         streams.hide(&StreamRef::Aborted(def.name.clone()));
-        return Ok(vec![add, next]);
+        all.push(next);
+        return Ok(all);
     };
-    let mut close = on_close(&close, 1)?;
-    let next = on_close(&next, 2)?;
+    let mut close = on_close(&close, 0)?;
+    let next = on_close(&next, 1)?;
     streams.list[close.committed.stream].name = format!("{}.closed", def.name);
     streams.list[close.aborted].name = format!("{}.failed", def.name);
     if over.top.is_some() {
@@ -279,7 +293,7 @@ fn window(
         let top = close.emits.iter().find(|emit| emit.name == top::TOP).expect("the top is emitted").stream;
         streams.list[top].name.clone_from(&def.name);
     }
-    let mut all = vec![add, close, next];
+    all.extend([close, next]);
     if let Some(early) = early {
         let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
         let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
@@ -287,12 +301,12 @@ fn window(
         let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
         let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
         streams.add(StreamRef::Named(name), new);
-        let mut on = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
-        let result = on(&early.result, 3)?;
-        all.extend([on(&early.later, 4)?]);
+        let mut on = |def, at: usize| transaction(def, (closes + at).into(), streams, tables, time);
+        let result = on(&early.result, 2)?;
+        let later = on(&early.later, 3)?;
         streams.list[result.committed.stream].name = format!("{}.early", def.name);
         streams.list[result.aborted].name = format!("{}.early.failed", def.name);
-        all.insert(3, result);
+        all.extend([result, later]);
     }
     Ok(all)
 }

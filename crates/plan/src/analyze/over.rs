@@ -14,6 +14,8 @@
 //! | transaction `heat.early` | `heat.partial`: the user's function |
 //! | transaction `heat.later` | `heat.partial`: has the row wait for its next early result |
 //!
+//! With a result for each row of a table it has further parts ([`super::rows`]).
+//!
 //! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
 
 use super::cells::{Cells, Kind, units};
@@ -22,6 +24,7 @@ use super::first;
 use super::own::Owns;
 use super::position::PositionTime;
 use super::rewrite;
+use super::rows::{self, Rows};
 use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
 use super::top;
@@ -30,19 +33,20 @@ use super::writing::{WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
     AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,
-    StreamId, StreamRef, TableDef, TransactionDef, WindowsDef,
+    StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
+use typed_index_collections::TiSlice;
 
 /// The role of the row that counts.
-const ORDER: &str = "order";
+pub(super) const ORDER: &str = "order";
 /// The local that says whether the window begins with the event.
 pub(super) const FRESH: &str = "fresh";
 
 /// A part of a group.
 pub(super) struct Part {
-    name: String,
-    ty: ColumnType,
+    pub name: String,
+    pub ty: ColumnType,
     /// Over the fields of the input.
     pub value: Expr,
 }
@@ -60,6 +64,8 @@ pub(super) struct Lowered {
     pub close: Option<TransactionDef>,
     pub next: TransactionDef,
     pub early: Option<Early>,
+    /// What opens windows for rows without events.
+    pub rows: Option<Rows>,
     /// Added to the event time of the input for the slices of windowed columns.
     pub shift_in: i64,
     /// The same of a close, which has its end as event time.
@@ -112,6 +118,7 @@ pub(super) fn lower(
     lasting: Lasting,
     time: Option<PositionTime>,
     streams: &Streams<'_>,
+    tables: &TiSlice<TableId, Table>,
 ) -> Result<Lowered, Unresolved> {
     let stream = &streams.list[input];
     let time = match (time, &over.windows) {
@@ -141,7 +148,8 @@ pub(super) fn lower(
     }
     let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
     let parts = parts(over, &mut scope)?;
-    let mut cells = Cells::new(kind, clock.ty);
+    let rows = rows::of(over, &parts, kind, tables)?;
+    let mut cells = Cells::new(kind, clock.ty, rows.is_some());
     rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     let function = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     cells.finish()?;
@@ -150,9 +158,9 @@ pub(super) fn lower(
     let top = over.top.as_ref().map(|top| top::ranking(top, &stream.schema, lasting, time, &mut scope)).transpose()?;
     let (name, input) = (&def.name, def.inputs[0].clone());
     let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
-    let owns = Owns::of(&over.own, kind.slices(clock.ty))?;
+    let owns = Owns::of(&over.own, kind.slices(clock.ty), rows.is_some())?;
     let body = owns.read(&body);
-    let lowering = Lowering { name, input, parts, cells, kind, clock, early, top, owns };
+    let lowering = Lowering { name, input, parts, cells, kind, clock, early, rows, top, owns };
     Ok(match first {
         Some(within) => lowering.first(within, &stream.schema, lasting),
         None => lowering.lowered(body)?,
@@ -251,12 +259,14 @@ fn check_fields(body: &[Stmt], parts: &[Part], has_time: bool) -> Checked<()> {
 pub(super) struct Lowering<'a> {
     pub name: &'a str,
     pub input: StreamRef,
-    parts: Vec<Part>,
+    pub parts: Vec<Part>,
     cells: Cells,
     pub kind: Kind,
     pub clock: Clock,
     /// The distance of early results.
     early: Option<i64>,
+    /// The table of which each row has a result.
+    rows: Option<rows::Of>,
     /// Keeps the events for a top: a column, and what adds an event to it.
     top: Option<(ColumnDef, Stmt)>,
     /// The aggregates that users write.
@@ -278,6 +288,7 @@ impl Lowering<'_> {
         let early = self.early.map(|every| self.early_results(every, &schema, body.clone()));
         Ok(Lowered {
             early,
+            rows: self.rows.as_ref().map(|of| self.rows(of)),
             windows: self.windows(due_time),
             order: (!self.parts.is_empty()).then(|| {
                 let columns =
@@ -347,6 +358,11 @@ impl Lowering<'_> {
             later: self.on(inputs, format!("{}.later", self.name), AccessDef::Row, later),
             column,
         }
+    }
+
+    /// A window without events has no early result.
+    pub(super) fn never_early(&self) -> Option<Stmt> {
+        self.early.map(|every| set(WINDOW, &early_column(every), i64::MAX))
     }
 
     /// No early result stands where the window closes.

@@ -10,7 +10,7 @@ use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::picks::ROUNDS;
 use super::rewrite;
 use super::writing::{WINDOW, add, assign, column, set, stmt, when};
-use crate::build::{cell, local};
+use crate::build::{cell, if_else, local};
 use crate::{ColumnDef, Expr, ExprNode, Function, OwnDef, Stmt, StmtNode, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value, format_decimal};
 
@@ -22,13 +22,15 @@ pub(super) struct Owns<'a> {
     list: &'a [OwnDef],
     /// Length and slide of sliding windows.
     slices: Option<(Value, Value)>,
+    /// Whether a window may be without events.
+    may_be_empty: bool,
 }
 
 impl<'a> Owns<'a> {
-    pub fn of(list: &'a [OwnDef], slices: Option<(Value, Value)>) -> Checked<Owns<'a>> {
+    pub fn of(list: &'a [OwnDef], slices: Option<(Value, Value)>, may_be_empty: bool) -> Checked<Owns<'a>> {
         check_unique("aggregate", list.iter().map(|def| def.name.as_str()))?;
         list.iter().try_for_each(|def| check(def, slices.is_some()))?;
-        Ok(Owns { list, slices })
+        Ok(Owns { list, slices, may_be_empty })
     }
 
     /// The columns of the states, and of their records.
@@ -79,7 +81,11 @@ impl<'a> Owns<'a> {
                 ExprNode::RecordField { role, column, at: Box::new(local(&place)), of, field: at, ty }
             };
             body.push(assign(&place, next(def, None, -1)));
-            body.extend(fields().map(|(at, of)| assign(&state_of(number, &of.name), field(at, of.ty).into())));
+            let oldest = |(at, of): (usize, &ColumnDef)| match self.may_be_empty {
+                true => if_else(local(&place).lt(0), default(of), Expr::from(field(at, of.ty))),
+                false => field(at, of.ty).into(),
+            };
+            body.extend(fields().map(|(at, of)| assign(&state_of(number, &of.name), oldest((at, of)))));
             let of = |role: &str, name: &str| {
                 let at = def.state.iter().position(|of| of.name == name)?;
                 match role {
