@@ -240,20 +240,23 @@ fn window(
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, lasting, time, streams, tables)?;
-    let Lowered { windows, order, add, schema, due, close, next, early, rows, shift_in, shift_due } = lowered;
+    let Lowered { windows, order, add, schema, due, close, next, early, rows, words, shift_in, shift_due } = lowered;
     let may_refuse = !over.own.is_empty();
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
         tables::enter_hidden(&order, &def.name, tables)?;
     }
-    let add = transaction_on(
-        &add,
-        vec![input],
-        first,
-        streams,
-        tables,
-        time.map(|time| PositionTime { shift: shift_in, ..time }),
-    )?;
+    let said = |refused: Unresolved| match refused {
+        Unresolved::Wrong(fault) => Unresolved::Wrong(fault.said(|text| words.say(text))),
+        other => other,
+    };
+    let in_words = |typed: Result<Transaction, Unresolved>| {
+        let mut typed = typed.map_err(said)?;
+        typed.reasons.iter_mut().for_each(|reason| *reason = words.say(reason));
+        Ok::<_, Unresolved>(typed)
+    };
+    let at_input = time.map(|time| PositionTime { shift: shift_in, ..time });
+    let add = in_words(transaction_on(&add, vec![input], first, streams, tables, at_input))?;
     if may_refuse {
         streams.list[add.aborted].name = format!("{}{REFUSED}", def.name);
     }
@@ -275,7 +278,7 @@ fn window(
         all.push(transaction(&rows.fill, (usize::from(first) + 1).into(), streams, tables, None)?);
     }
     let closes = usize::from(first) + all.len();
-    let mut on_close = |def, at: usize| transaction(def, (closes + at).into(), streams, tables, time);
+    let mut on_close = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
     let Some(close) = close else {
         let next = on_close(&next, 0)?;
         let add = &all[0];
@@ -301,7 +304,7 @@ fn window(
         let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
         let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
         streams.add(StreamRef::Named(name), new);
-        let mut on = |def, at: usize| transaction(def, (closes + at).into(), streams, tables, time);
+        let mut on = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
         let result = on(&early.result, 2)?;
         let later = on(&early.later, 3)?;
         streams.list[result.committed.stream].name = format!("{}.early", def.name);

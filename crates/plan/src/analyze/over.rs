@@ -21,7 +21,7 @@
 use super::cells::{Cells, Kind, units};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::first;
-use super::own::Owns;
+use super::own::{Owns, Words};
 use super::position::PositionTime;
 use super::rewrite;
 use super::rows::{self, Rows};
@@ -66,13 +66,15 @@ pub(super) struct Lowered {
     pub early: Option<Early>,
     /// What opens windows for rows without events.
     pub rows: Option<Rows>,
+    /// What users call the states of their aggregates.
+    pub words: Words,
     /// Added to the event time of the input for the slices of windowed columns.
     pub shift_in: i64,
     /// The same of a close, which has its end as event time.
     pub shift_due: i64,
 }
 
-/// Early results of tumbling windows.
+/// Early results of tumbling and sliding windows: of the window of a group that closes next.
 pub(super) struct Early {
     /// The fields of a close, and when the result stands.
     pub schema: Schema,
@@ -289,6 +291,7 @@ impl Lowering<'_> {
         Ok(Lowered {
             early,
             rows: self.rows.as_ref().map(|of| self.rows(of)),
+            words: self.owns.words(),
             windows: self.windows(due_time),
             order: (!self.parts.is_empty()).then(|| {
                 let columns =
@@ -339,8 +342,8 @@ impl Lowering<'_> {
         let mut schema = closed.clone();
         schema.fields.push(Field::scalar(STANDS, self.clock.ty.unwrap_or(Type::Int).into()));
         let length = match self.kind {
-            Kind::Tumbling { length, .. } => length,
-            _ => unreachable!("only tumbling windows have early results"),
+            Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => length,
+            Kind::Session { .. } | Kind::Counting { .. } => unreachable!("these have no early results"),
         };
         let mut fields = self.part_fields();
         let due = self.key_columns();
@@ -494,10 +497,11 @@ impl Lowering<'_> {
         let Kind::Sliding { length, every, .. } = self.kind else { return vec![delete] };
         let (count, first) = self.cells.rest(length - every);
         let due = self.kind.due_column();
-        let stays = vec![
-            set(WINDOW, "first", ExprNode::OrZero(Box::new(first))),
-            set(WINDOW, &due, crate::build::cell(WINDOW, due.as_str()) + every),
-        ];
+        let mut stays = vec![set(WINDOW, "first", ExprNode::OrZero(Box::new(first)))];
+        // Its next early result is of the window that closes next.
+        let early = |part: i64| set(WINDOW, &early_column(part), crate::build::cell(WINDOW, due.as_str()) + part);
+        stays.extend(self.early.map(early));
+        stays.push(set(WINDOW, &due, crate::build::cell(WINDOW, due.as_str()) + every));
         vec![stmt(StmtNode::If { condition: count.eq(0), then: vec![delete], otherwise: stays })]
     }
 

@@ -94,7 +94,12 @@ impl<'a> Owns<'a> {
                     _ => None,
                 }
             };
-            let put = |name: &str, value| StmtNode::Assign { name: state_of(number, name), value };
+            let put = |name: &str, value: Expr| {
+                let of = def.state.iter().find(|of| of.name == *name).expect("it is known");
+                let (span, target) = (value.span, format!("{}.{name}", def.name));
+                let node = ExprNode::Fitted { value: Box::new(value), ty: of.ty, target };
+                StmtNode::Assign { name: state_of(number, name), value: Expr { node, span } }
+            };
             let mut round = vec![
                 assign(
                     &place,
@@ -121,6 +126,21 @@ impl<'a> Owns<'a> {
         Ok(body)
     }
 
+    /// What the statements that this makes call the states, and what users call them.
+    pub fn words(&self) -> Words {
+        let mut list = Vec::new();
+        for (number, def) in self.list.iter().enumerate() {
+            for (at, of) in def.state.iter().enumerate() {
+                let own = format!("{}.{}", def.name, of.name);
+                let later = format!("{WINDOW}.{}[__slice{number}].{at}", records(def));
+                list.push((format!("{WINDOW}.{}", column_of(def, &of.name)), own.clone()));
+                list.push((state_of(number, &of.name), own));
+                list.push((later, format!("{LATER}.{}", of.name)));
+            }
+        }
+        Words(list)
+    }
+
     /// The function, which reads states as the columns of roles.
     pub fn read(&self, function: &[Stmt]) -> Vec<Stmt> {
         rewrite::block(function, &mut |expr| {
@@ -131,6 +151,37 @@ impl<'a> Owns<'a> {
                 None => cell(WINDOW, column_of(&self.list[number], column)).node,
             })
         })
+    }
+}
+
+/// Names of states, as they are and as users know them.
+#[derive(Default)]
+pub(super) struct Words(Vec<(String, String)>);
+
+impl Words {
+    /// A text with the names that users know.
+    pub fn say(&self, text: &str) -> String {
+        let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
+        let mut said = String::new();
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            let begins = !said.ends_with(|c: char| is_of_name(c) || c == '.');
+            let found =
+                self.0.iter().filter(|_| begins).find(|(name, _)| {
+                    rest.strip_prefix(name.as_str()).is_some_and(|after| !after.starts_with(is_of_name))
+                });
+            match found {
+                Some((name, word)) => {
+                    said.push_str(word);
+                    rest = &rest[name.len()..];
+                }
+                None => {
+                    said.push(next);
+                    rest = &rest[next.len_utf8()..];
+                }
+            }
+        }
+        said
     }
 }
 
