@@ -199,8 +199,11 @@ fn random_early(random: &mut Random, windows: &WindowsDef) -> Option<Value> {
     let parts = *random.pick(&[0, 2, 5]);
     let part = |length: i64| Some(length / parts).filter(|_| length % parts == 0);
     match windows {
-        WindowsDef::Tumbling { length: Value::Int(length), .. } if parts > 0 => part(*length).map(Value::Int),
-        WindowsDef::Tumbling { length: Value::Duration(length), .. } if parts > 0 => part(*length).map(Value::Duration),
+        WindowsDef::Tumbling { length: of, .. } | WindowsDef::Sliding { every: of, .. } if parts > 0 => match of {
+            Value::Int(length) => part(*length).map(Value::Int),
+            Value::Duration(length) => part(*length).map(Value::Duration),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -78,15 +78,12 @@ impl Kind {
         })
     }
 
-    /// The distance of early results, where such are asked for: a part of the length of tumbling windows.
+    /// The distance of early results, where such are asked for: a part of the time from a close to the next.
     pub fn early(self, early: Option<&Value>, time: Option<Type>) -> Checked<Option<i64>> {
         let Some(value) = early else { return Ok(None) };
-        let length = match self {
-            Kind::Tumbling { length, .. } => length,
-            Kind::Sliding { .. } => {
-                return Err(Fault::new("windows that slide have no early results")
-                    .hint("a window closes at each slide: give a smaller one (every=), or take tumbling windows"));
-            }
+        let (length, whole) = match self {
+            Kind::Tumbling { length, .. } => (length, "windows"),
+            Kind::Sliding { every, .. } => (every, "slides of the windows"),
             Kind::Session { .. } => {
                 return Err(
                     Fault::new("sessions have no early results").hint("their end is known when they close only")
@@ -99,7 +96,7 @@ impl Kind {
         let early = units("distance of the early results of the windows", value, time)?;
         let each = crate::print::literal(value);
         if early >= length || length % early != 0 {
-            return Err(Fault::new(format!("early results each {each} do not divide the windows"))
+            return Err(Fault::new(format!("early results each {each} do not divide the {whole}"))
                 .hint("give a part of their length, of which they have a whole number"));
         }
         if length / early > EARLY_MAX {
