@@ -61,9 +61,10 @@ pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
 pub(crate) use first::within;
 use flow::FlowNode;
-use over::{Lasting, Lowered};
+use over::{Early, Lasting, Lowered};
 use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
+use rows::Rows;
 use streams::{NewStream, Streams, Unresolved};
 use tidemill_model::Type;
 use transactions::{Draft, Given, Input, OutputDraft};
@@ -269,13 +270,7 @@ fn window(
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
     let mut all = vec![add];
     if let Some(rows) = rows {
-        let grid = tables::enter_hidden(&rows.grid, &def.name, tables)?;
-        let due = Due { table: grid, due: 1, first: 1, fields: rows.fields, bound: rows.bound, time: units };
-        let (name, at) = (format!("{}.rows", def.name), rows.schema.fields.len() - 1);
-        let (event_time, origin) = (Some(at), Origin::Due(due));
-        let new = NewStream { name: name.clone(), schema: rows.schema, event_time, origin, root: None };
-        streams.add(StreamRef::Named(name), new);
-        all.push(transaction(&rows.fill, (usize::from(first) + 1).into(), streams, tables, None)?);
+        all.push(fill(rows, &def.name, units, (usize::from(first) + 1).into(), streams, tables)?);
     }
     let closes = usize::from(first) + all.len();
     let mut on_close = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
@@ -298,20 +293,50 @@ fn window(
     }
     all.extend([close, next]);
     if let Some(early) = early {
-        let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
-        let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
-        let due = Due { table, due: at, first: keys + 1, fields: early.fields, bound: early.bound, time: units };
-        let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
-        let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
-        streams.add(StreamRef::Named(name), new);
-        let mut on = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
-        let result = on(&early.result, 2)?;
-        let later = on(&early.later, 3)?;
+        partial(&early, &def.name, (table, keys, units), streams, tables);
+        let mut on_partial = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
+        let result = on_partial(&early.result, 2)?;
+        let later = on_partial(&early.later, 3)?;
         streams.list[result.committed.stream].name = format!("{}.early", def.name);
         streams.list[result.aborted].name = format!("{}.early.failed", def.name);
         all.extend([result, later]);
     }
     Ok(all)
+}
+
+/// Enters the stream of boundaries and rows of a window with a result for each row of a table ([`rows`]), and its table;
+/// gives the transaction that opens windows for them.
+fn fill(
+    rows: Rows,
+    window: &str,
+    time: Type,
+    id: TransactionId,
+    streams: &mut Streams<'_>,
+    tables: &mut TiVec<TableId, Table>,
+) -> Result<Transaction, Unresolved> {
+    let grid = tables::enter_hidden(&rows.grid, window, tables)?;
+    let origin = Origin::Due(Due { table: grid, due: 1, first: 1, fields: rows.fields, bound: rows.bound, time });
+    let (name, event_time) = (format!("{window}.rows"), Some(rows.schema.fields.len() - 1));
+    let new = NewStream { name: name.clone(), schema: rows.schema, event_time, origin, root: None };
+    streams.add(StreamRef::Named(name), new);
+    transaction(&rows.fill, id, streams, tables, None)
+}
+
+/// Enters the stream of the windows that have an early result; `of`: their table, the width of its key, the type of times.
+fn partial(
+    early: &Early,
+    window: &str,
+    of: (TableId, usize, Type),
+    streams: &mut Streams<'_>,
+    tables: &TiSlice<TableId, Table>,
+) {
+    let (table, keys, time) = of;
+    let due = tables[table].columns.iter().position(|column| column.name == early.column).expect("it is in the table");
+    let origin =
+        Origin::Due(Due { table, due, first: keys + 1, fields: early.fields.clone(), bound: early.bound, time });
+    let (name, event_time) = (format!("{window}.partial"), Some(early.schema.fields.len() - 1));
+    let new = NewStream { name: name.clone(), schema: early.schema.clone(), event_time, origin, root: None };
+    streams.add(StreamRef::Named(name), new);
 }
 
 /// Types a transaction and enters its streams. `time`: of the hidden transactions of a window, the field that holds
