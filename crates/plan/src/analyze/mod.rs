@@ -62,6 +62,7 @@ use fault::{Checked, Fault, check_identifier};
 pub(crate) use first::within;
 use flow::FlowNode;
 use over::{Early, Lasting, Lowered};
+use own::Words;
 use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
 use rows::Rows;
@@ -247,15 +248,7 @@ fn window(
     if let Some(order) = order {
         tables::enter_hidden(&order, &def.name, tables)?;
     }
-    let said = |refused: Unresolved| match refused {
-        Unresolved::Wrong(fault) => Unresolved::Wrong(fault.said(|text| words.say(text))),
-        other => other,
-    };
-    let in_words = |typed: Result<Transaction, Unresolved>| {
-        let mut typed = typed.map_err(said)?;
-        typed.reasons.iter_mut().for_each(|reason| *reason = words.say(reason));
-        Ok::<_, Unresolved>(typed)
-    };
+    let in_words = |typed| in_words(&words, typed);
     let at_input = time.map(|time| PositionTime { shift: shift_in, ..time });
     let add = in_words(transaction_on(&add, vec![input], first, streams, tables, at_input))?;
     if may_refuse {
@@ -302,6 +295,16 @@ fn window(
         all.extend([result, later]);
     }
     Ok(all)
+}
+
+/// A transaction of a window, or why it is refused, with the names that users know.
+fn in_words(words: &Words, typed: Result<Transaction, Unresolved>) -> Result<Transaction, Unresolved> {
+    let mut typed = typed.map_err(|refused| match refused {
+        Unresolved::Wrong(fault) => Unresolved::Wrong(fault.said(|text| words.say(text))),
+        other => other,
+    })?;
+    typed.reasons.iter_mut().for_each(|reason| *reason = words.say(reason));
+    Ok(typed)
 }
 
 /// Enters the stream of boundaries and rows of a window with a result for each row of a table ([`rows`]), and its table;
