@@ -26,6 +26,9 @@ const ITEMS: i64 = 6;
 /// So many results of empty windows follow from one event.
 const MOST: i64 = 10_000;
 
+/// A group and its events.
+type Group = (Option<i64>, Vec<Seen>);
+
 /// Length, slide and origin.
 type Kind = (i64, i64, i64);
 
@@ -105,9 +108,9 @@ fn results((length, every, origin): Kind, before: &[i64], events: &[Seen]) -> (V
         return (found, items);
     };
     // By end: the groups in the order of their first event in the window.
-    let mut windows: BTreeMap<i64, Vec<(Option<i64>, Vec<Seen>)>> = BTreeMap::new();
+    let mut windows: BTreeMap<i64, Vec<Group>> = BTreeMap::new();
     let on_grid = |time: i64| (time - origin).div_euclid(every) * every + origin;
-    let mut close = |end: i64, last: i64, groups: Vec<(Option<i64>, Vec<Seen>)>, items: &mut BTreeSet<i64>| {
+    let mut close = |end: i64, last: i64, groups: Vec<Group>, items: &mut BTreeSet<i64>| {
         let start = end - length;
         let mut all = groups;
         // Of those that close between two events, the first have results of rows without events.
