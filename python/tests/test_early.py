@@ -63,6 +63,51 @@ def test_early_results_are_those_of_plain_python(workers, epoch, length, early, 
             assert found == [result[2:] for result in expected if result[1] == is_early]
 
 
+def sliding_results(clicks, length, every, early):
+    """The same of sliding windows, of which the one that closes next has early results, by page, start and sizes."""
+    found = []
+    stands = clicks[0]["at"] // early * early + early
+    while stands < clicks[-1]["at"] + length + every:
+        end = -(-stands // every) * every
+        seen = [click for click in clicks if end - length <= click["at"] < stands]
+        for page in dict.fromkeys(click["page"] for click in seen):
+            sizes = [click["size"] for click in seen if click["page"] == page]
+            last, best = sizes[-1], max(sizes)
+            found.append(
+                (stands < end, page, end - length, len(sizes), sum(sizes), last, best, sum(sizes) / len(sizes))
+            )
+        stands += early
+    return found
+
+
+@pytest.mark.parametrize(("workers", "epoch"), RUNS)
+@pytest.mark.parametrize(("length", "every", "early"), [(10, 5, 1), (12, 4, 2), (60, 10, 5), (6, 3, 1)])
+def test_early_results_of_sliding_windows_are_those_of_plain_python(workers, epoch, length, every, early):
+    for seed in range(3):
+        clicks = clicks_of(seed)
+        app = tm.App("early")
+        source = app.source(Click)
+
+        @app.window(source, by="page", over=tm.sliding(length, every=every, early=early))
+        def hourly(w):
+            return {
+                "page": w.page,
+                "start": w.start,
+                "n": w.count(),
+                "size": w.size.sum(),
+                "last": w.size.last(),
+                "best": w.argmax("size").size,
+                "mean": w.size.mean(),
+            }
+
+        closed, given = app.collect(hourly.closed), app.collect(hourly.early)
+        app.run({source: clicks}, workers=workers, epoch=epoch)
+        expected = sliding_results(clicks, length, every, early)
+        for is_early, rows in [(True, given), (False, closed)]:
+            found = [tuple(row.values()) for row in rows.to_pylist()]
+            assert found == [result[1:] for result in expected if result[0] == is_early] and found
+
+
 class Total(tm.Row):
     id: str = tm.key()
     results: int = 0
@@ -172,6 +217,11 @@ REFUSED = [
     (
         lambda app, hits: windowed(app, hits, tm.tumbling("1d", early="1s")),
         "a window has 86399 early results; give at least a part in 10000 of the length",
+    ),
+    (
+        lambda app, hits: windowed(app, hits, tm.sliding("1h", every="10m", early="20m")),
+        "early results each minutes(20) do not divide the slides of the windows; "
+        "give a part of their length, of which they have a whole number",
     ),
     (
         lambda app, hits: windowed(app, hits, tm.tumbling("1h", early=5)),

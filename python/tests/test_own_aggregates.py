@@ -203,7 +203,82 @@ def test_events_that_are_refused_are_in_no_window():
     assert closed.to_pylist() == [{"total": 3 * 2**57, "n": 2}]
     reasons = [(r["size"], r["reason"].partition(" in ")[0]) for r in refused.to_pylist()]
     assert reasons == [(None, "no size"), (63, "integer overflow")]
+    assert refused.to_pylist()[1]["reason"] == f"integer overflow in Strict.total + ev.size * {BIG}"
     assert [r["reason"] for r in failed.to_pylist()] == ["less than nothing"]
+
+
+class Spent(tm.Aggregate):
+    total: Cents = Decimal("0.00")
+    half: float = 0.5
+
+    def add(self, e):
+        self.total += Decimal("4000000.00") if e.size == 4 else Decimal("0.01")
+
+    def merge(self, later):
+        self.total += later.total
+        self.half = 1
+
+    def value(self):
+        return self.half + float(self.total)
+
+
+@pytest.mark.parametrize(
+    ("size", "stream", "reason"),
+    [
+        (1, "closed", None),
+        (4, "failed", "decimal overflow in Spent.total + later.total"),
+    ],
+)
+def test_what_is_merged_fits_the_state(size, stream, reason):
+    app = tm.App("windows")
+    bids = app.source(Bid)
+
+    @app.window(bids, over=tm.sliding(10, every=5))
+    def asked(w):
+        return {"cost": w.aggregate(Spent)}
+
+    closed, failed, refused = (app.collect(s) for s in (asked.closed, asked.failed, asked.refused))
+    rest = {"user": None, "price": 0.0, "big": False, "name": None, "size": size}
+    app.run({bids: [{"at": at, **rest} for at in [0, 1, 5, 6]]})
+    assert refused.to_pylist() == []
+    if reason is None:
+        # The oldest slide is not merged; merging sets the half to a float.
+        assert [row["cost"] for row in closed.to_pylist()] == [0.52, 1.04, 0.52]
+    else:
+        assert [row["reason"] for row in failed.to_pylist()] == [reason]
+        assert [row["cost"] for row in closed.to_pylist()] == [8000000.5, 8000000.5]
+
+
+class Full(tm.Aggregate):
+    total: int = BIG
+
+    def add(self, e):
+        self.total += e.size
+
+    def merge(self, later):
+        self.total += later.total
+
+    def value(self):
+        return self.total
+
+
+def test_reasons_name_the_state_as_it_was_written():
+    app = tm.App("windows")
+    bids = app.source(Bid)
+
+    @app.window(bids, over=tm.sliding(10, every=5))
+    def asked(w):
+        return {"total": w.aggregate(Full)}
+
+    failed, refused = app.collect(asked.failed), app.collect(asked.refused)
+    rest = {"user": None, "price": 0.0, "big": False, "name": None}
+    sizes = [2**63 - 1, None, 2**62, 2**62]
+    app.run({bids: [{"at": 4 * n, "size": size, **rest} for n, size in enumerate(sizes)]})
+    assert [row["reason"] for row in refused.to_pylist()] == [
+        "integer overflow in Full.total + ev.size",
+        "None in ev.size",
+    ]
+    assert {row["reason"] for row in failed.to_pylist()} == {"integer overflow in Full.total + later.total"}
 
 
 def refuse(body, over, message):

@@ -271,6 +271,7 @@ class App:
         *,
         over: Windows,
         by: By | None = None,
+        every: Table[Any] | None = None,
         name: str | None = None,
         replace: bool = False,
     ) -> Callable[[Callable[..., Any]], StreamWindow]:
@@ -280,7 +281,8 @@ class App:
         ``tm.session("10s")``, ``tm.counting(100)``. Each group of events has windows of its own: ``by`` is a field
         (``"city"``), several fields (``("city", "street")``), a function of the event, whose value is called ``key``
         (of a def: by its name), or each part by its name (``{"city": "city", "big": lambda e: e.size > 10}``).
-        None is a value like others. Without ``by`` there is one group.
+        None is a value like others. Without ``by`` there is one group. With ``every``, a table whose key is the group,
+        each row of it has a result in each tumbling or sliding window, whether or not events are in it.
 
         The function's parameter is the window: ``w.city`` of the group, ``w.start``, ``w.end``, and aggregates such
         as ``w.count()``, ``w.price.mean()``. It is compiled as a transaction's body is and has no rows; what it
@@ -291,7 +293,13 @@ class App:
             raise PlanError(f"{type_name(stream)} is not a stream", "write @app.window(bids, over=tm.tumbling('10s'))")
         if not isinstance(over, Windows):
             raise PlanError(f"{type_name(over)} is not a kind of windows", "write over=tm.tumbling('10s')")
+        if every is not None and not isinstance(every, Table):
+            raise PlanError(f"{type_name(every)} is not a table", "write every=items, with items = app.table(Item)")
         self._check_own(stream)
+        if every is not None and every._app is not self:
+            raise PlanError(*foreign(f"table '{every.name}'", every._app, self))
+
+        table = None if every is None else every.name
 
         @declaration
         def declare(function: Callable[..., Any]) -> StreamWindow:
@@ -299,7 +307,8 @@ class App:
             parts = parts_of(by, f"window '{own_name}'")
             lists = self._plan.lists(stream._analyzed)
             compiled = compile_window(
-                function, Over(own_name, stream._ref, lists, parts, over._definition, over._early)
+                function,
+                Over(own_name, stream._ref, lists, parts, over._definition, over._early, table),
             )
             if not self._plan.add("transactions", compiled.node, compiled, replace=replace):
                 return self._windows[own_name]

@@ -206,6 +206,7 @@ OverDef = TypedDict(
         "by": list[tuple[str, Expr]],
         "windows": WindowsDef,
         "early": Value | None,
+        "every": str | None,
         "top": TopDef | None,
         "first": Value | None,
         "own": list["OwnDef"],

@@ -54,13 +54,15 @@ def tumbling(length: Length, *, origin: Length = 0, early: Length | None = None)
     return Windows({"tumbling": {"length": value, "origin": offset(origin, value, "tumbling")}}, each)
 
 
-def sliding(length: Length, *, every: Length, origin: Length = 0) -> Windows:
+def sliding(length: Length, *, every: Length, origin: Length = 0, early: Length | None = None) -> Windows:
     """Windows of a length, of which one begins ``every`` so often: an event is in ``length / every`` of them.
 
-    ``every`` divides the length. ``origin`` is as of ``tm.tumbling``. Raises ``PlanError``.
+    ``every`` divides the length. ``origin`` is as of ``tm.tumbling``. ``early``, a part of ``every``: how often the
+    window that closes next gives a result before it does, on ``.early``. Raises ``PlanError``.
     """
     value, slide = duration_value(length, "sliding", "a length"), duration_value(every, "sliding", "a slide")
-    return Windows({"sliding": {"length": value, "every": slide, "origin": offset(origin, value, "sliding")}})
+    each = None if early is None else duration_value(early, "sliding", "a distance of early results")
+    return Windows({"sliding": {"length": value, "every": slide, "origin": offset(origin, value, "sliding")}}, each)
 
 
 def session(gap: Length) -> Windows:

@@ -30,7 +30,9 @@ def top_definition(
         raise PlanError(f"ties={ties!r} is {type_name(ties)}", "write ties=True", place)
     top: ir.TopDef = {"count": count, "by": value, "ties": ties}
     return _definition(
-        name, ref, {"by": _parts(parts), "windows": ANY, "early": None, "top": top, "first": None, "own": []}
+        name,
+        ref,
+        {"by": _parts(parts), "windows": ANY, "early": None, "every": None, "top": top, "first": None, "own": []},
     )
 
 
@@ -39,7 +41,9 @@ def first_definition(name: str, ref: ir.StreamRef, by: object, within: Length) -
     parts = _fields(by, "write clicks.first('id', within='1h')", f"window '{name}'")
     span = duration_value(within, "first events", "the time")
     return _definition(
-        name, ref, {"by": _parts(parts), "windows": ANY, "early": None, "top": None, "first": span, "own": []}
+        name,
+        ref,
+        {"by": _parts(parts), "windows": ANY, "early": None, "every": None, "top": None, "first": span, "own": []},
     )
 
 

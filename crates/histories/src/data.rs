@@ -64,9 +64,11 @@ impl DataShape {
 
 /// Rows to start with and records for each source, as a function of program, seed and shape.
 pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, Records) {
-    let is_timer = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.begins_instant());
+    let is_timer = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.begins_instant() || due.is_rows());
     let has_timers = program.streams.iter().any(is_timer);
-    let mut values = Values { random: Random::new(seed ^ 0xda7a), shape, has_timers };
+    let of_rows = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.is_rows());
+    let has_rows = program.streams.iter().any(of_rows);
+    let mut values = Values { random: Random::new(seed ^ 0xda7a), shape, has_timers, has_rows };
     let tables = program.tables.iter_enumerated();
     let preload = tables.map(|(id, table)| (id, values.rows(table))).collect();
     let sources = program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }));
@@ -79,6 +81,8 @@ struct Values {
     shape: DataShape,
     /// Ten thousand ticks come before an event that is far ahead, and any number of wakes.
     has_timers: bool,
+    /// Each row of a table has a result in each window.
+    has_rows: bool,
 }
 
 const PLAIN: [&str; 10] = ["a", "b", "A", "", "ab", "7", "42", " a", "B", "c"];
@@ -94,6 +98,7 @@ impl Values {
             _ if table.is_hidden => 0,
             _ if self.random.chance(8) => 0,
             _ if self.random.chance(10) => 5,
+            _ if self.has_rows => 12,
             Keys::Few => ROWS_MAX,
             Keys::Many => ROWS_MAX,
         };
@@ -113,7 +118,7 @@ impl Values {
         let count = if self.random.chance(12) { 0 } else { self.random.between(1, self.shape.events_max) };
         let mut now = *self.random.pick(&[0, 1_000, 1_700_000_000_000_000]);
         if self.has_timers {
-            now = now.min(1_000);
+            now = now.min(if self.has_rows { 40 } else { 1_000 });
         }
         let mut records = Vec::new();
         for _ in 0..count {

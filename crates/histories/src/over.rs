@@ -2,15 +2,25 @@
 
 use crate::ast::*;
 use crate::random::Random;
-use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
+use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::build::cell;
 use tidemill_plan::{
-    Ask, ColumnDef, Expr, ExprNode, OverDef, OwnDef, Record, Stmt, StmtNode, StreamRef, TopDef, TransactionDef,
-    WindowFunction, WindowsDef,
+    Ask, ColumnDef, Expr, ExprNode, OverDef, OwnDef, Record, Stmt, StmtNode, StreamRef, TableDef, TopDef,
+    TransactionDef, WindowFunction, WindowsDef,
 };
 
+/// A table of which each row is to have results, and a group that is its key.
+pub type Rows = (String, Vec<(String, Expr)>);
+
 /// A window over a stream of a schema; not every one can be: a stream may not hold its time.
-pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &Schema, time: Type) -> TransactionDef {
+pub fn random_over(
+    random: &mut Random,
+    name: &str,
+    input: StreamRef,
+    schema: &Schema,
+    time: Type,
+    rows: Option<Rows>,
+) -> TransactionDef {
     let is_key = |ty: Type| !matches!(ty, Type::Float | Type::Duration | Type::Null);
     let scalars: Vec<(&str, Type)> = schema
         .fields
@@ -32,7 +42,7 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         && let Some(top) = random_top(random, schema)
     {
         let windows = WindowsDef::Counting { count: 1 };
-        let over = Some(OverDef { by, windows, early: None, top: Some(top), first: None, own: vec![] });
+        let over = Some(OverDef { by, windows, early: None, every: None, top: Some(top), first: None, own: vec![] });
         return operator(name, input, over);
     }
     if random.chance(12) {
@@ -42,6 +52,7 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
             by,
             windows: WindowsDef::Counting { count: 1 },
             early: None,
+            every: None,
             top: None,
             first,
             own: vec![],
@@ -50,6 +61,11 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
     }
     let windows = random_windows(random, time);
     let early = random_early(random, &windows);
+    let are_empty = matches!(windows, WindowsDef::Tumbling { .. } | WindowsDef::Sliding { .. });
+    let every = rows.filter(|_| are_empty).map(|(table, key)| {
+        by = key;
+        table
+    });
     let mut fields: Vec<(String, Expr)> = by.iter().map(|(name, _)| (name.clone(), event(name))).collect();
     for bound in ["start", "end"] {
         if random.chance(80) {
@@ -80,8 +96,24 @@ pub fn random_over(random: &mut Random, name: &str, input: StreamRef, schema: &S
         body.push(stmt(StmtNode::Require { condition: some, reason: "too many".into() }));
     }
     body.push(stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) }));
-    let over = Some(OverDef { by, windows, early, top: None, first: None, own });
+    let over = Some(OverDef { by, windows, early, every, top: None, first: None, own });
     TransactionDef { body, ..operator(name, input, over) }
+}
+
+/// Now and then a table of which each row is to have results.
+pub fn random_rows(random: &mut Random, schema: &Schema, tables: &[TableDef]) -> Option<Rows> {
+    let table = random.pick_any(tables).filter(|_| random.chance(50))?;
+    let mut parts: Vec<(String, Expr)> = Vec::new();
+    for key in table.columns.iter().filter(|column| column.key) {
+        let fits = |field: &&Field| {
+            let is_free = !field.name.contains('.') && !parts.iter().any(|(name, _)| *name == field.name);
+            is_free && field.scalar_type().is_some_and(|ty| ty.ty == key.ty.ty)
+        };
+        let fields: Vec<&Field> = schema.fields.iter().filter(fits).collect();
+        let name = &random.pick_any(&fields).filter(|field| !matches!(&*field.name, "start" | "end" | "stands"))?.name;
+        parts.push((name.clone(), event(name)));
+    }
+    Some((table.name.clone(), parts))
 }
 
 /// Now and then an aggregate as users write it: the number of events, the least value, and the sum, which may overflow.
@@ -167,8 +199,11 @@ fn random_early(random: &mut Random, windows: &WindowsDef) -> Option<Value> {
     let parts = *random.pick(&[0, 2, 5]);
     let part = |length: i64| Some(length / parts).filter(|_| length % parts == 0);
     match windows {
-        WindowsDef::Tumbling { length: Value::Int(length), .. } if parts > 0 => part(*length).map(Value::Int),
-        WindowsDef::Tumbling { length: Value::Duration(length), .. } if parts > 0 => part(*length).map(Value::Duration),
+        WindowsDef::Tumbling { length: of, .. } | WindowsDef::Sliding { every: of, .. } if parts > 0 => match of {
+            Value::Int(length) => part(*length).map(Value::Int),
+            Value::Duration(length) => part(*length).map(Value::Duration),
+            _ => None,
+        },
         _ => None,
     }
 }

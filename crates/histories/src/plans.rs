@@ -5,7 +5,7 @@ use crate::ast::*;
 use crate::bodies::{Task, can_make, event_view, random_item, random_record, transaction_for};
 use crate::expressions::column_type;
 use crate::join::random_join;
-use crate::over::random_over;
+use crate::over::{random_over, random_rows};
 use crate::random::Random;
 use crate::wakes::random_wakes;
 use crate::windows::random_window;
@@ -83,7 +83,9 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         let built = Level { level, size, risk, takes_late, scans };
         built.derive(&mut random, &mut plan);
         if let Some(time) = time.filter(|_| random.chance(35)) {
-            built.window(&mut random, &mut plan, time);
+            // Of numbers of its own, so that the rest of a plan is the same with and without.
+            let mut rows = Random::new(seed ^ 0x20_45 ^ level as u64);
+            built.window(&mut random, &mut rows, &mut plan, time);
         }
         let mut joins = Random::new(seed ^ 0x10_14 ^ level as u64);
         if let Some(time) = time.filter(|_| joins.chance(30)) {
@@ -260,13 +262,14 @@ impl Level {
     }
 
     /// Adds windows.
-    fn window(&self, random: &mut Random, plan: &mut Plan, time: Type) {
+    fn window(&self, random: &mut Random, rows: &mut Random, plan: &mut Plan, time: Type) {
         for _ in 0..random.between(1, 2) {
             let inputs = inputs(plan, self.takes_late);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(input) = random.pick_any(&near) else { return };
             let name = format!("window{}", plan.transactions.len());
-            let window = random_over(random, &name, input.stream.clone(), &input.schema, time);
+            let of = random_rows(rows, &input.schema, &plan.tables);
+            let window = random_over(random, &name, input.stream.clone(), &input.schema, time, of);
             plan.transactions.push(window);
             if analyze(plan).is_err() {
                 plan.transactions.pop();

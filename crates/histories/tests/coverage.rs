@@ -6,6 +6,7 @@ use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, random_apart_plan, random_history};
+use tidemill_model::Value;
 use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, StreamId, analyze};
 
 const SEEDS: u64 = 500;
@@ -105,7 +106,7 @@ const KINDS: &[&str] = &[
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
-    "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed",
+    "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
@@ -171,6 +172,8 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
                 let kind = match due.bound {
                     Bound::Wakes { .. } => "wakes",
                     Bound::Ticks { .. } => "ticks",
+                    Bound::Rows { .. } if output.iter().any(|event| event[0] != Value::Null) => "rows",
+                    Bound::Rows { .. } => "boundaries of rows",
                     _ if stream.name.ends_with(".unmatched") => "unmatched",
                     _ if stream.name.ends_with(".freed") => "freed",
                     _ => "closes",

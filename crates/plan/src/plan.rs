@@ -462,10 +462,14 @@ pub struct OverDef {
     pub by: Vec<(String, Expr)>,
     /// Which windows each group has.
     pub windows: WindowsDef,
-    /// How often tumbling windows give a result before they close: a `duration`, or an `int` where the event time is one.
+    /// How often the window that closes next of tumbling and sliding windows gives a result before it does: a `duration`, or an `int` where the event time is one.
     /// The results are what the transaction `window.early` commits, where `window` is the name of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Value>,
+    /// A table: each of its rows has a result in each window, whether or not events are in it. The parts of the group are the
+    /// columns of its key, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
     /// The top of each instant, in place of what a body gives: then `windows` and the body do not matter. It is emitted as
     /// `top`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -817,6 +821,8 @@ pub enum ExprNode {
     IsNull(Box<Expr>),
     /// The value, or the zero of its type where it is None: 0, false, 1970, nothing.
     OrZero(Box<Expr>),
+    /// The value under a type, as it would be set in a column of it; `target` names that in messages.
+    Fitted { value: Box<Expr>, ty: ColumnType, target: String },
     /// `value in (a, b, …)`: equality with any of these.
     In { value: Box<Expr>, options: Vec<Expr> },
     /// A built-in function.

@@ -76,6 +76,7 @@ impl Display for Expr {
                 write!(f, "{} if {} else {}", above(then, inner), above(condition, inner), at(otherwise, inner))
             }
             ExprNode::IsNull(value) => write!(f, "{} is None", above(value, Level::Comparison)),
+            ExprNode::Fitted { value, .. } => value.fmt(f),
             ExprNode::OrZero(value) => write!(f, "{} or 0", above(value, Level::Or)),
             ExprNode::In { value, options } => {
                 write!(f, "{} in (", above(value, Level::Comparison))?;

@@ -463,6 +463,19 @@ pub enum Bound {
         /// The least distance.
         after: i64,
     },
+    /// No row, but the times of a grid that is after the first time of all, until a window that begins where the input ends
+    /// has closed; each completes the instant before. The table's row holds the next, once there was one. At each there is
+    /// an event without a key, and then one for each row of another table, in the order of keys. See [`Due::next_rows`].
+    Rows {
+        /// The distance.
+        every: i64,
+        /// Where it starts.
+        origin: i64,
+        /// The length of a window.
+        length: i64,
+        /// The other table. The fields of an event are made of its rows.
+        of: TableId,
+    },
 }
 
 /// So many ticks come between two events of sources.
@@ -473,11 +486,28 @@ impl Due {
     /// the first if none has passed. None until the next event if [`TICKS_MAX`] followed the last: those up to that event
     /// are left out.
     pub fn next_tick(&self, known: Option<i64>, last: i64) -> Option<i64> {
-        let Bound::Ticks { every, .. } = self.bound else { unreachable!("they are ticks") };
+        let (Bound::Ticks { every, .. } | Bound::Rows { every, .. }) = self.bound else {
+            unreachable!("they are at the times of a grid")
+        };
         let first = self.bound.after(last)?;
         let next = known.map_or(first, |known| known.max(first));
         let before = (i128::from(next) - i128::from(first)) / i128::from(every);
         (before < TICKS_MAX).then_some(next)
+    }
+
+    /// The next boundary of [`Bound::Rows`]: `known` and `last` are as of ticks. `end`: at the end of time, the greatest time
+    /// that was shown; no window has rows that begins after it.
+    pub fn next_rows(&self, known: Option<i64>, last: i64, end: Option<i64>) -> Option<i64> {
+        let Bound::Rows { length, .. } = self.bound else { unreachable!("they are rows of a table") };
+        // Behind the last of all times there is none.
+        let next = self.next_tick(known, last).filter(|_| known != Some(i64::MAX))?;
+        let begins = i128::from(next) - i128::from(length);
+        end.is_none_or(|end| begins <= i128::from(end)).then_some(next)
+    }
+
+    /// Whether these are the rows of another table.
+    pub fn is_rows(&self) -> bool {
+        matches!(self.bound, Bound::Rows { .. })
     }
 
     /// Whether these are the ticks of a clock.
@@ -505,7 +535,7 @@ impl Bound {
     /// The earliest boundary of a row that is made at a time; none beyond the end of time.
     pub fn after(self, time: i64) -> Option<i64> {
         match self {
-            Bound::Grid { every, origin } | Bound::Ticks { every, origin } => {
+            Bound::Grid { every, origin } | Bound::Ticks { every, origin } | Bound::Rows { every, origin, .. } => {
                 let slice = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }

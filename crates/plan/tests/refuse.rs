@@ -804,7 +804,7 @@ fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) 
     let mut plan = plan.map("later", named("s"), record([("at", event("at") + 1)])).build();
     let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record([("a", returned)])) }, span: None }];
-    let over = Some(OverDef { by, windows, early: None, top: None, first: None, own: vec![] });
+    let over = Some(OverDef { by, windows, early: None, every: None, top: None, first: None, own: vec![] });
     let window =
         TransactionDef { name: "w".into(), inputs: vec![input], over, join: None, nested: false, roles: vec![], body };
     plan.transactions.push(window);
@@ -824,7 +824,15 @@ fn first_events() {
         let plan = PlanBuilder::new("p").source("s", |s| s.event_time("at", Type::Int)).sink("out", sink);
         let mut plan = plan.build();
         let windows = WindowsDef::Counting { count: 1 };
-        let over = Some(OverDef { by: vec![], windows, early: None, top, first: Some(Value::Int(5)), own: vec![] });
+        let over = Some(OverDef {
+            by: vec![],
+            windows,
+            early: None,
+            every: None,
+            top,
+            first: Some(Value::Int(5)),
+            own: vec![],
+        });
         let (name, inputs) = ("once".into(), vec![named("s")]);
         let once = TransactionDef { name, inputs, over, join: None, nested: false, roles: vec![], body: vec![] };
         plan.transactions.push(once);

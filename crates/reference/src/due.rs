@@ -17,11 +17,21 @@ impl Reference<'_> {
             let tick = NextEvent { root: stream, position, split: 0, is_known: false, event };
             return Vec::from_iter(is_due.then_some(tick));
         }
-        rows.retain(|row| row[due.due] == Value::Int(boundary));
-        if due.is_by_key() {
-            rows.sort_by(|a, b| by_key(&a[..due.due], &b[..due.due]));
+        if let Bound::Rows { of, .. } = due.bound {
+            let next = rows.first().and_then(|row| row[due.due].word());
+            rows.clear();
+            if next.is_none_or(|next| next <= boundary) {
+                // No row has the key of the boundary itself, which comes first.
+                rows.push(vec![Value::Null; self.program.tables[of].columns.len()]);
+                rows.extend(self.table(of));
+            }
         } else {
-            rows.sort_by_key(|row| row[due.first].word());
+            rows.retain(|row| row[due.due] == Value::Int(boundary));
+            if due.is_by_key() {
+                rows.sort_by(|a, b| by_key(&a[..due.due], &b[..due.due]));
+            } else {
+                rows.sort_by_key(|row| row[due.first].word());
+            }
         }
         let time = if due.is_wakes() { boundary } else { boundary.saturating_sub(1) };
         let event = |(offset, row): (usize, Record)| NextEvent {
@@ -76,6 +86,10 @@ impl Reference<'_> {
             let row = of.table(due.table).iter().filter_map(|row| row[due.due].word()).min();
             if due.is_wakes() {
                 return last.and(row);
+            }
+            if due.is_rows() {
+                let end = if last.is_none() { of.shown() } else { None };
+                return due.next_rows(row, last.or(of.last_time)?, end);
             }
             if due.is_ticks() { last.and_then(|last| due.next_tick(row, last)) } else { row }
         };

@@ -42,13 +42,21 @@ pub struct Times {
     pub first: Option<i64>,
     /// The greatest of those that have passed.
     pub last: Option<i64>,
+    /// The greatest that was shown.
+    pub shown: Option<i64>,
     /// Whether the boundary is beyond all times that were shown: only what is open closes there.
     pub is_end: bool,
 }
 
 impl Times {
+    pub fn of(gate: &Gate) -> Times {
+        Times { first: gate.first_time(), last: gate.last_time(), shown: gate.shown(), is_end: false }
+    }
+
     /// Those of boundaries beyond all that were shown, where no event is left.
-    pub const END: Times = Times { first: None, last: None, is_end: true };
+    pub fn at_end(gate: &Gate) -> Times {
+        Times { first: None, is_end: true, ..Times::of(gate) }
+    }
 }
 
 impl Next {
@@ -64,8 +72,14 @@ impl Next {
         if self.begins_instant() && times.is_end {
             return None;
         }
-        if let Some(ticks) = self.due.as_ref().filter(|due| due.is_ticks()) {
-            let next = times.last.or(times.first).and_then(|last| ticks.next_tick(self.known, last));
+        if let Some(rows) = self.due.as_ref().filter(|due| due.is_rows() && times.is_end) {
+            return times.last.and_then(|last| rows.next_rows(self.known, last, times.shown));
+        }
+        if let Some(grid) = self.due.as_ref().filter(|due| due.is_ticks() || due.is_rows()) {
+            let next = times.last.or(times.first).and_then(|last| match grid.is_rows() {
+                true => grid.next_rows(self.known, last, None),
+                false => grid.next_tick(self.known, last),
+            });
             // Those up to the next event may be left out, but not those after it.
             return next.or_else(|| times.first.and_then(|first| self.bound.after(first)));
         }
@@ -120,7 +134,7 @@ impl Agenda {
     /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
     /// after all that has one, but batches behind all times that were shown. No timer comes any more.
     pub fn last_boundary(&mut self, machine: &Machine, gate: &mut Gate) -> Option<i64> {
-        let at = Times::END;
+        let at = Times::at_end(gate);
         for (due, next) in self.dues.iter_mut().enumerate().filter(|(_, next)| next.due.is_none()) {
             let known = gate.due_batch(machine.wiring.sources.len() + due, None).next;
             (next.known, next.since, next.is_known, next.is_at_end) = (known, None, true, true);

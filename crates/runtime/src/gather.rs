@@ -263,7 +263,7 @@ impl Gatherer {
         }
         if self.replay.is_none() && !self.agenda.is_empty() {
             let is_beyond = self.gate.is_beyond();
-            let boundary = self.agenda.boundary(Times { is_end: is_beyond, ..times_of(&self.gate) });
+            let boundary = self.agenda.boundary(Times { is_end: is_beyond, ..Times::of(&self.gate) });
             self.gate.hold_from(boundary);
             let through = if is_beyond { self.gate.first_time() } else { self.gate.complete() };
             if let Some(boundary) = boundary.filter(|&boundary| through >= Some(boundary)) {
@@ -324,7 +324,7 @@ impl Gatherer {
         let is_replay = self.replay.is_some();
         // At the end of time no timer comes any more.
         let is_end = self.gate.complete() < Some(boundary);
-        let times = if is_end { Times::END } else { times_of(&self.gate) };
+        let times = if is_end { Times::at_end(&self.gate) } else { Times::of(&self.gate) };
         let mut has_events = false;
         while due < self.agenda.len() && !has_events {
             if is_replay || self.agenda.may_be_due(due, boundary, times) {
@@ -373,7 +373,7 @@ impl Gatherer {
         if let Some(session) = self.session.as_ref().filter(|_| self.replay.is_some()) {
             session.replays(&mut epoch);
         } else if let Some(session) = &mut self.session {
-            let boundary = self.agenda.boundary(times_of(&self.gate));
+            let boundary = self.agenda.boundary(Times::of(&self.gate));
             let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
             let is_free = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
             savepoints = session.cut(&mut epoch, &self.gate, more_is_due, may_be_due && is_free);
@@ -423,11 +423,6 @@ impl Gatherer {
         }
         Ok(self.leave())
     }
-}
-
-/// What is known about the times of events.
-fn times_of(gate: &Gate) -> Times {
-    Times { first: gate.first_time(), last: gate.last_time(), is_end: false }
 }
 
 impl Actor for Gatherer {

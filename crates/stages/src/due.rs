@@ -59,6 +59,9 @@ pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<
     if let Bound::Ticks { every, .. } = of.bound {
         return Ok(tick(machine, stream, boundary, every, table.image_batch(&table.copy_all()?)));
     }
+    if let Bound::Rows { every, of: rows, .. } = of.bound {
+        return rows_of(machine, stream, (boundary, every), &machine.tables[rows]);
+    }
     let RowsAt { rows, next } =
         machine.due_rows[due].as_ref().expect("rows of a table").lock().take(table, boundary)?;
     if rows.is_empty() {
@@ -83,8 +86,38 @@ pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<
 
 /// The order of rows by their keys, which are the first columns.
 fn by_key(rows: &RecordBatch, keys: usize) -> UInt32Array {
+    order_by(rows, 0..keys)
+}
+
+fn order_by(rows: &RecordBatch, keys: impl Iterator<Item = usize>) -> UInt32Array {
     let column = |key: usize| SortColumn { values: rows.column(key).clone(), options: None };
-    lexsort_to_indices(&Vec::from_iter((0..keys).map(column)), None).expect("keys can be compared")
+    lexsort_to_indices(&Vec::from_iter(keys.map(column)), None).expect("keys can be compared")
+}
+
+/// A boundary, and then each row of a table in the order of their keys. What is due holds the next boundary.
+fn rows_of(
+    machine: &Machine,
+    stream: StreamId,
+    (boundary, every): (Option<i64>, i64),
+    table: &Table,
+) -> Result<DueRows, EvictedError> {
+    let due = due_of(&machine.program, stream).expect("rows of a table");
+    let grid = &machine.tables[due.table];
+    let known = grid.image_batch(&grid.copy_all()?);
+    let next = known.column(due.due).as_primitive::<Int64Type>().values().first().copied();
+    let Some(boundary) = boundary.filter(|&boundary| next.is_none_or(|next| next <= boundary)) else {
+        return Ok(DueRows { events: None, next });
+    };
+    let Bound::Rows { of, .. } = due.bound else { unreachable!("the caller has looked") };
+    let rows = table.image_batch(&table.copy_all()?);
+    let in_order = order_by(&rows, machine.program.tables[of].key.iter().copied());
+    // No row has the key of the boundary itself.
+    let order: UInt32Array = std::iter::once(None).chain(in_order.values().iter().copied().map(Some)).collect();
+    let column = |field: &DueField| part(due, field, &rows, &order, boundary);
+    let schema = arrow_schema(&machine.program.streams[stream].schema);
+    let columns = due.fields.iter().map(column).collect();
+    let events = RecordBatch::try_new(schema, columns).expect("the fields have the types of the schema");
+    Ok(DueRows { events: Some(events), next: Some(boundary.saturating_add(every)) })
 }
 
 /// The tick of a boundary. The row holds the next; if it is before, those between are left out.

@@ -119,7 +119,7 @@ def _compile_transaction(
 @dataclass(frozen=True)
 class Over:
     """Whose windows a window function runs on: its name, the stream and its list fields, if known, the parts of the
-    group and the kind of windows."""
+    group, the kind of windows, and the table of which each row has a result."""
 
     name: str
     input: ir.StreamRef
@@ -127,6 +127,7 @@ class Over:
     group: Mapping[str, Field]
     windows: ir.WindowsDef
     early: ir.Value | None = None
+    every: str | None = None
 
 
 def compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.TransactionDef]:
@@ -160,6 +161,7 @@ def _compile_window(function: Callable[..., Any], over: Over) -> Compiled[ir.Tra
             "by": by,
             "windows": over.windows,
             "early": over.early,
+            "every": over.every,
             "top": None,
             "first": None,
             "own": list(closed.owns.definitions.values()),

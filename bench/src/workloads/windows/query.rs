@@ -78,7 +78,7 @@ pub(super) fn window<const FIELDS: usize>(
     TransactionDef {
         name: name.into(),
         inputs: vec![input],
-        over: Some(OverDef { by, windows, early: None, top: None, first: None, own: vec![] }),
+        over: Some(OverDef { by, windows, early: None, every: None, top: None, first: None, own: vec![] }),
         join: None,
         nested: false,
         roles: Vec::new(),

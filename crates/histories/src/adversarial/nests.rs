@@ -76,6 +76,7 @@ pub fn all_or_none() -> History {
         by: vec![],
         windows: WindowsDef::Counting { count: 3 },
         early: None,
+        every: None,
         top: None,
         first: None,
         own: vec![],

@@ -78,15 +78,12 @@ impl Kind {
         })
     }
 
-    /// The distance of early results, where such are asked for: a part of the length of tumbling windows.
+    /// The distance of early results, where such are asked for: a part of the time from a close to the next.
     pub fn early(self, early: Option<&Value>, time: Option<Type>) -> Checked<Option<i64>> {
         let Some(value) = early else { return Ok(None) };
-        let length = match self {
-            Kind::Tumbling { length, .. } => length,
-            Kind::Sliding { .. } => {
-                return Err(Fault::new("windows that slide have no early results")
-                    .hint("a window closes at each slide: give a smaller one (every=), or take tumbling windows"));
-            }
+        let (length, whole) = match self {
+            Kind::Tumbling { length, .. } => (length, "windows"),
+            Kind::Sliding { every, .. } => (every, "slides of the windows"),
             Kind::Session { .. } => {
                 return Err(
                     Fault::new("sessions have no early results").hint("their end is known when they close only")
@@ -99,7 +96,7 @@ impl Kind {
         let early = units("distance of the early results of the windows", value, time)?;
         let each = crate::print::literal(value);
         if early >= length || length % early != 0 {
-            return Err(Fault::new(format!("early results each {each} do not divide the windows"))
+            return Err(Fault::new(format!("early results each {each} do not divide the {whole}"))
                 .hint("give a part of their length, of which they have a whole number"));
         }
         if length / early > EARLY_MAX {
@@ -176,6 +173,8 @@ enum What {
 pub(super) struct Cells {
     kind: Kind,
     time: Option<Type>,
+    /// Whether a window may be without events.
+    may_be_empty: bool,
     cells: Vec<Cell>,
     /// What sliding windows pick.
     picks: Picks,
@@ -183,8 +182,9 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    pub fn new(kind: Kind, time: Option<Type>) -> Cells {
-        let mut cells = Cells { kind, time, cells: Vec::new(), picks: Picks::default(), fault: None };
+    pub fn new(kind: Kind, time: Option<Type>, may_be_empty: bool) -> Cells {
+        let picks = Picks::new(may_be_empty);
+        let mut cells = Cells { kind, time, may_be_empty, cells: Vec::new(), picks, fault: None };
         if matches!(kind, Kind::Counting { .. }) {
             cells.cell(What::Count, None, None, Type::Int.into());
         }
@@ -421,7 +421,7 @@ impl Cells {
     /// The same as [`Cells::values`], of which a window without events has none.
     fn never_null(&mut self, ty: ColumnType, value: Expr, aggregate: Aggregate) -> Expr {
         let read = self.values(value, ty, aggregate);
-        if ty.nullable { read } else { ExprNode::OrZero(Box::new(read)).into() }
+        if ty.nullable || self.may_be_empty { read } else { ExprNode::OrZero(Box::new(read)).into() }
     }
 
     fn cell(&mut self, what: What, value: Option<Expr>, by: Option<Expr>, ty: ColumnType) -> Expr {
@@ -478,6 +478,8 @@ impl Cells {
         let given = || value.cloned().expect("it is of a value");
         let zero_of = |ty: ColumnType| if ty.nullable { Value::Null } else { zero(ty.ty) };
         let plain = |ty: ColumnType| column(name, ty, false, Some(zero_of(ty)));
+        // There is none of a window without events.
+        let perhaps = |ty: ColumnType| plain(if self.may_be_empty { ColumnType::optional(ty.ty) } else { ty });
         let fresh = || local(FRESH);
         // Where there is a value.
         let there = |statements: Vec<Stmt>| match ty.nullable {
@@ -493,11 +495,12 @@ impl Cells {
                 let none = if ty.nullable { own().is_null() } else { fresh() };
                 let put = vec![set(WINDOW, name, given())];
                 // A comparison with None has no value, so it comes only where there is one.
-                (plain(ty), there(vec![when(none.or(better), put)]))
+                (perhaps(ty), there(vec![when(none.or(better), put)]))
             }
-            What::First => (plain(ty), vec![when(fresh(), vec![set(WINDOW, name, given())])]),
-            What::Last => (plain(ty), vec![set(WINDOW, name, given())]),
-            What::Best(_) | What::At(_) => (plain(ty), Vec::new()),
+            What::First => (perhaps(ty), vec![when(fresh(), vec![set(WINDOW, name, given())])]),
+            What::Last => (perhaps(ty), vec![set(WINDOW, name, given())]),
+            What::Best(_) => (plain(ty), Vec::new()),
+            What::At(_) => (perhaps(ty), Vec::new()),
             What::Any | What::All => {
                 let starts = what == What::All;
                 let meets = if starts { !present() } else { present() };

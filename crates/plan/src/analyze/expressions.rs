@@ -68,6 +68,10 @@ impl Scope<'_> {
             ExprNode::IfElse { condition, then, otherwise } => self.if_else(condition, then, otherwise),
             ExprNode::IsNull(value) => self.is_null(value),
             ExprNode::OrZero(value) => self.or_zero(value),
+            ExprNode::Fitted { value, ty, target } => {
+                let typed = self.expression(value)?;
+                self.store(typed, *ty, value, target)
+            }
             ExprNode::In { value, options } => self.one_of(expr, value, options),
             ExprNode::Call { function, arguments } => self.call(expr, *function, arguments),
             ExprNode::Length(name) => self.length(name),

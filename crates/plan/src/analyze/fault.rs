@@ -39,6 +39,12 @@ impl Fault {
         self
     }
 
+    /// In other words.
+    pub fn said(mut self, say: impl Fn(&str) -> String) -> Self {
+        (self.message, self.hint) = (say(&self.message), say(&self.hint));
+        self
+    }
+
     /// As an error of a `kind` (table, stream, …) called `name`.
     pub fn of(self, kind: &str, name: &str) -> PlanError {
         PlanError { place: format!("{kind} '{name}'"), message: self.message, hint: self.hint, span: self.span }

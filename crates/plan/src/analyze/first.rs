@@ -14,6 +14,7 @@
 
 use super::cells::Kind;
 use super::over::{Lasting, Lowered, Lowering};
+use super::own::Words;
 use super::writing::{WINDOW, set, stmt, when};
 use crate::build::{cell, event, exists};
 use crate::{AccessDef, Record, StmtNode, StreamRef, TransactionDef};
@@ -89,6 +90,8 @@ impl Lowering<'_> {
             close: None,
             next,
             early: None,
+            rows: None,
+            words: Words::default(),
             shift_in: self.clock.shift,
             shift_due: -1,
             schema: self.close_schema(),

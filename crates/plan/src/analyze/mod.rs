@@ -33,6 +33,7 @@ mod reasons;
 mod records;
 mod rewrite;
 mod roles;
+mod rows;
 mod scope;
 mod selection;
 mod setting;
@@ -60,9 +61,11 @@ pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
 pub(crate) use first::within;
 use flow::FlowNode;
-use over::{Lasting, Lowered};
+use over::{Early, Lasting, Lowered};
+use own::Words;
 use position::PositionTime;
 pub(crate) use reasons::CANNOT_FAIL;
+use rows::Rows;
 use streams::{NewStream, Streams, Unresolved};
 use tidemill_model::Type;
 use transactions::{Draft, Given, Input, OutputDraft};
@@ -193,9 +196,9 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
 fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
     let widths = plan.transactions.iter().map(|def| match (&def.over, &def.join) {
         (Some(over), _) if over.first.is_some() => 2,
-        (Some(over), _) if over.early.is_some() => 5,
+        (Some(over), _) => 3 + 2 * usize::from(over.early.is_some()) + usize::from(over.every.is_some()),
         (None, None) => 1,
-        _ => 3,
+        (None, Some(_)) => 3,
     });
     let ends = widths.scan(0, |end: &mut usize, width| {
         *end += width;
@@ -238,21 +241,16 @@ fn window(
     let lasting = Lasting { width: lasting.schema.fields.len(), event_time: lasting.event_time };
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
-    let lowered = over::lower(def, over, input, lasting, time, streams)?;
-    let Lowered { windows, order, add, schema, due, close, next, early, shift_in, shift_due } = lowered;
+    let lowered = over::lower(def, over, input, lasting, time, streams, tables)?;
+    let Lowered { windows, order, add, schema, due, close, next, early, rows, words, shift_in, shift_due } = lowered;
     let may_refuse = !over.own.is_empty();
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
         tables::enter_hidden(&order, &def.name, tables)?;
     }
-    let add = transaction_on(
-        &add,
-        vec![input],
-        first,
-        streams,
-        tables,
-        time.map(|time| PositionTime { shift: shift_in, ..time }),
-    )?;
+    let in_words = |typed| in_words(&words, typed);
+    let at_input = time.map(|time| PositionTime { shift: shift_in, ..time });
+    let add = in_words(transaction_on(&add, vec![input], first, streams, tables, at_input))?;
     if may_refuse {
         streams.list[add.aborted].name = format!("{}{REFUSED}", def.name);
     }
@@ -263,15 +261,22 @@ fn window(
     let new = NewStream { name: name.clone(), schema, event_time: time.map(|_| end), origin, root: None };
     streams.add(StreamRef::Named(name), new);
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
-    let mut on_close = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
+    let mut all = vec![add];
+    if let Some(rows) = rows {
+        all.push(fill(rows, &def.name, units, (usize::from(first) + 1).into(), streams, tables)?);
+    }
+    let closes = usize::from(first) + all.len();
+    let mut on_close = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
     let Some(close) = close else {
-        let next = on_close(&next, 1)?;
+        let next = on_close(&next, 0)?;
+        let add = &all[0];
         streams.list[add.committed.stream].name.clone_from(&def.name);
         streams.hide(&StreamRef::Aborted(def.name.clone()));
-        return Ok(vec![add, next]);
+        all.push(next);
+        return Ok(all);
     };
-    let mut close = on_close(&close, 1)?;
-    let next = on_close(&next, 2)?;
+    let mut close = on_close(&close, 0)?;
+    let next = on_close(&next, 1)?;
     streams.list[close.committed.stream].name = format!("{}.closed", def.name);
     streams.list[close.aborted].name = format!("{}.failed", def.name);
     if over.top.is_some() {
@@ -279,22 +284,62 @@ fn window(
         let top = close.emits.iter().find(|emit| emit.name == top::TOP).expect("the top is emitted").stream;
         streams.list[top].name.clone_from(&def.name);
     }
-    let mut all = vec![add, close, next];
+    all.extend([close, next]);
     if let Some(early) = early {
-        let column = |name: &str| tables[table].columns.iter().position(|column| column.name == name);
-        let (at, stands) = (column(&early.column).expect("it is in the table"), early.schema.fields.len() - 1);
-        let due = Due { table, due: at, first: keys + 1, fields: early.fields, bound: early.bound, time: units };
-        let (name, origin) = (format!("{}.partial", def.name), Origin::Due(due));
-        let new = NewStream { name: name.clone(), schema: early.schema, event_time: Some(stands), origin, root: None };
-        streams.add(StreamRef::Named(name), new);
-        let mut on = |def, at: usize| transaction(def, (usize::from(first) + at).into(), streams, tables, time);
-        let result = on(&early.result, 3)?;
-        all.extend([on(&early.later, 4)?]);
+        partial(&early, &def.name, (table, keys, units), streams, tables);
+        let mut on_partial = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
+        let result = on_partial(&early.result, 2)?;
+        let later = on_partial(&early.later, 3)?;
         streams.list[result.committed.stream].name = format!("{}.early", def.name);
         streams.list[result.aborted].name = format!("{}.early.failed", def.name);
-        all.insert(3, result);
+        all.extend([result, later]);
     }
     Ok(all)
+}
+
+/// A transaction of a window, or why it is refused, with the names that users know.
+fn in_words(words: &Words, typed: Result<Transaction, Unresolved>) -> Result<Transaction, Unresolved> {
+    let mut typed = typed.map_err(|refused| match refused {
+        Unresolved::Wrong(fault) => Unresolved::Wrong(fault.said(|text| words.say(text))),
+        other => other,
+    })?;
+    typed.reasons.iter_mut().for_each(|reason| *reason = words.say(reason));
+    Ok(typed)
+}
+
+/// Enters the stream of boundaries and rows of a window with a result for each row of a table ([`rows`]), and its table;
+/// gives the transaction that opens windows for them.
+fn fill(
+    rows: Rows,
+    window: &str,
+    time: Type,
+    id: TransactionId,
+    streams: &mut Streams<'_>,
+    tables: &mut TiVec<TableId, Table>,
+) -> Result<Transaction, Unresolved> {
+    let grid = tables::enter_hidden(&rows.grid, window, tables)?;
+    let origin = Origin::Due(Due { table: grid, due: 1, first: 1, fields: rows.fields, bound: rows.bound, time });
+    let (name, event_time) = (format!("{window}.rows"), Some(rows.schema.fields.len() - 1));
+    let new = NewStream { name: name.clone(), schema: rows.schema, event_time, origin, root: None };
+    streams.add(StreamRef::Named(name), new);
+    transaction(&rows.fill, id, streams, tables, None)
+}
+
+/// Enters the stream of the windows that have an early result; `of`: their table, the width of its key, the type of times.
+fn partial(
+    early: &Early,
+    window: &str,
+    of: (TableId, usize, Type),
+    streams: &mut Streams<'_>,
+    tables: &TiSlice<TableId, Table>,
+) {
+    let (table, keys, time) = of;
+    let due = tables[table].columns.iter().position(|column| column.name == early.column).expect("it is in the table");
+    let origin =
+        Origin::Due(Due { table, due, first: keys + 1, fields: early.fields.clone(), bound: early.bound, time });
+    let (name, event_time) = (format!("{window}.partial"), Some(early.schema.fields.len() - 1));
+    let new = NewStream { name: name.clone(), schema: early.schema.clone(), event_time, origin, root: None };
+    streams.add(StreamRef::Named(name), new);
 }
 
 /// Types a transaction and enters its streams. `time`: of the hidden transactions of a window, the field that holds

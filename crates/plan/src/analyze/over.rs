@@ -14,14 +14,17 @@
 //! | transaction `heat.early` | `heat.partial`: the user's function |
 //! | transaction `heat.later` | `heat.partial`: has the row wait for its next early result |
 //!
+//! With a result for each row of a table it has further parts ([`super::rows`]).
+//!
 //! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
 
 use super::cells::{Cells, Kind, units};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::first;
-use super::own::Owns;
+use super::own::{Owns, Words};
 use super::position::PositionTime;
 use super::rewrite;
+use super::rows::{self, Rows};
 use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
 use super::top;
@@ -30,19 +33,20 @@ use super::writing::{WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
     AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,
-    StreamId, StreamRef, TableDef, TransactionDef, WindowsDef,
+    StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
+use typed_index_collections::TiSlice;
 
 /// The role of the row that counts.
-const ORDER: &str = "order";
+pub(super) const ORDER: &str = "order";
 /// The local that says whether the window begins with the event.
 pub(super) const FRESH: &str = "fresh";
 
 /// A part of a group.
 pub(super) struct Part {
-    name: String,
-    ty: ColumnType,
+    pub name: String,
+    pub ty: ColumnType,
     /// Over the fields of the input.
     pub value: Expr,
 }
@@ -60,13 +64,17 @@ pub(super) struct Lowered {
     pub close: Option<TransactionDef>,
     pub next: TransactionDef,
     pub early: Option<Early>,
+    /// What opens windows for rows without events.
+    pub rows: Option<Rows>,
+    /// What users call the states of their aggregates.
+    pub words: Words,
     /// Added to the event time of the input for the slices of windowed columns.
     pub shift_in: i64,
     /// The same of a close, which has its end as event time.
     pub shift_due: i64,
 }
 
-/// Early results of tumbling windows.
+/// Early results of tumbling and sliding windows: of the window of a group that closes next.
 pub(super) struct Early {
     /// The fields of a close, and when the result stands.
     pub schema: Schema,
@@ -112,6 +120,7 @@ pub(super) fn lower(
     lasting: Lasting,
     time: Option<PositionTime>,
     streams: &Streams<'_>,
+    tables: &TiSlice<TableId, Table>,
 ) -> Result<Lowered, Unresolved> {
     let stream = &streams.list[input];
     let time = match (time, &over.windows) {
@@ -141,7 +150,8 @@ pub(super) fn lower(
     }
     let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
     let parts = parts(over, &mut scope)?;
-    let mut cells = Cells::new(kind, clock.ty);
+    let rows = rows::of(over, &parts, kind, tables)?;
+    let mut cells = Cells::new(kind, clock.ty, rows.is_some());
     rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     let function = rewrite::block(&def.body, &mut |expr| cells.replace(expr, &mut scope));
     cells.finish()?;
@@ -150,9 +160,9 @@ pub(super) fn lower(
     let top = over.top.as_ref().map(|top| top::ranking(top, &stream.schema, lasting, time, &mut scope)).transpose()?;
     let (name, input) = (&def.name, def.inputs[0].clone());
     let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
-    let owns = Owns::of(&over.own, kind.slices(clock.ty))?;
+    let owns = Owns::of(&over.own, kind.slices(clock.ty), rows.is_some())?;
     let body = owns.read(&body);
-    let lowering = Lowering { name, input, parts, cells, kind, clock, early, top, owns };
+    let lowering = Lowering { name, input, parts, cells, kind, clock, early, rows, top, owns };
     Ok(match first {
         Some(within) => lowering.first(within, &stream.schema, lasting),
         None => lowering.lowered(body)?,
@@ -251,12 +261,14 @@ fn check_fields(body: &[Stmt], parts: &[Part], has_time: bool) -> Checked<()> {
 pub(super) struct Lowering<'a> {
     pub name: &'a str,
     pub input: StreamRef,
-    parts: Vec<Part>,
+    pub parts: Vec<Part>,
     cells: Cells,
     pub kind: Kind,
     pub clock: Clock,
     /// The distance of early results.
     early: Option<i64>,
+    /// The table of which each row has a result.
+    rows: Option<rows::Of>,
     /// Keeps the events for a top: a column, and what adds an event to it.
     top: Option<(ColumnDef, Stmt)>,
     /// The aggregates that users write.
@@ -278,6 +290,8 @@ impl Lowering<'_> {
         let early = self.early.map(|every| self.early_results(every, &schema, body.clone()));
         Ok(Lowered {
             early,
+            rows: self.rows.as_ref().map(|of| self.rows(of)),
+            words: self.owns.words(),
             windows: self.windows(due_time),
             order: (!self.parts.is_empty()).then(|| {
                 let columns =
@@ -328,8 +342,8 @@ impl Lowering<'_> {
         let mut schema = closed.clone();
         schema.fields.push(Field::scalar(STANDS, self.clock.ty.unwrap_or(Type::Int).into()));
         let length = match self.kind {
-            Kind::Tumbling { length, .. } => length,
-            _ => unreachable!("only tumbling windows have early results"),
+            Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => length,
+            Kind::Session { .. } | Kind::Counting { .. } => unreachable!("these have no early results"),
         };
         let mut fields = self.part_fields();
         let due = self.key_columns();
@@ -347,6 +361,11 @@ impl Lowering<'_> {
             later: self.on(inputs, format!("{}.later", self.name), AccessDef::Row, later),
             column,
         }
+    }
+
+    /// A window without events has no early result.
+    pub(super) fn never_early(&self) -> Option<Stmt> {
+        self.early.map(|every| set(WINDOW, &early_column(every), i64::MAX))
     }
 
     /// No early result stands where the window closes.
@@ -478,10 +497,11 @@ impl Lowering<'_> {
         let Kind::Sliding { length, every, .. } = self.kind else { return vec![delete] };
         let (count, first) = self.cells.rest(length - every);
         let due = self.kind.due_column();
-        let stays = vec![
-            set(WINDOW, "first", ExprNode::OrZero(Box::new(first))),
-            set(WINDOW, &due, crate::build::cell(WINDOW, due.as_str()) + every),
-        ];
+        let mut stays = vec![set(WINDOW, "first", ExprNode::OrZero(Box::new(first)))];
+        // Its next early result is of the window that closes next.
+        let early = |part: i64| set(WINDOW, &early_column(part), crate::build::cell(WINDOW, due.as_str()) + part);
+        stays.extend(self.early.map(early));
+        stays.push(set(WINDOW, &due, crate::build::cell(WINDOW, due.as_str()) + every));
         vec![stmt(StmtNode::If { condition: count.eq(0), then: vec![delete], otherwise: stays })]
     }
 

@@ -10,7 +10,7 @@ use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::picks::ROUNDS;
 use super::rewrite;
 use super::writing::{WINDOW, add, assign, column, set, stmt, when};
-use crate::build::{cell, local};
+use crate::build::{cell, if_else, local};
 use crate::{ColumnDef, Expr, ExprNode, Function, OwnDef, Stmt, StmtNode, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value, format_decimal};
 
@@ -22,13 +22,15 @@ pub(super) struct Owns<'a> {
     list: &'a [OwnDef],
     /// Length and slide of sliding windows.
     slices: Option<(Value, Value)>,
+    /// Whether a window may be without events.
+    may_be_empty: bool,
 }
 
 impl<'a> Owns<'a> {
-    pub fn of(list: &'a [OwnDef], slices: Option<(Value, Value)>) -> Checked<Owns<'a>> {
+    pub fn of(list: &'a [OwnDef], slices: Option<(Value, Value)>, may_be_empty: bool) -> Checked<Owns<'a>> {
         check_unique("aggregate", list.iter().map(|def| def.name.as_str()))?;
         list.iter().try_for_each(|def| check(def, slices.is_some()))?;
-        Ok(Owns { list, slices })
+        Ok(Owns { list, slices, may_be_empty })
     }
 
     /// The columns of the states, and of their records.
@@ -79,7 +81,11 @@ impl<'a> Owns<'a> {
                 ExprNode::RecordField { role, column, at: Box::new(local(&place)), of, field: at, ty }
             };
             body.push(assign(&place, next(def, None, -1)));
-            body.extend(fields().map(|(at, of)| assign(&state_of(number, &of.name), field(at, of.ty).into())));
+            let oldest = |(at, of): (usize, &ColumnDef)| match self.may_be_empty {
+                true => if_else(local(&place).lt(0), default(of), Expr::from(field(at, of.ty))),
+                false => field(at, of.ty).into(),
+            };
+            body.extend(fields().map(|(at, of)| assign(&state_of(number, &of.name), oldest((at, of)))));
             let of = |role: &str, name: &str| {
                 let at = def.state.iter().position(|of| of.name == name)?;
                 match role {
@@ -88,7 +94,12 @@ impl<'a> Owns<'a> {
                     _ => None,
                 }
             };
-            let put = |name: &str, value| StmtNode::Assign { name: state_of(number, name), value };
+            let put = |name: &str, value: Expr| {
+                let of = def.state.iter().find(|of| of.name == *name).expect("it is known");
+                let (span, target) = (value.span, format!("{}.{name}", def.name));
+                let node = ExprNode::Fitted { value: Box::new(value), ty: of.ty, target };
+                StmtNode::Assign { name: state_of(number, name), value: Expr { node, span } }
+            };
             let mut round = vec![
                 assign(
                     &place,
@@ -115,6 +126,21 @@ impl<'a> Owns<'a> {
         Ok(body)
     }
 
+    /// What the statements that this makes call the states, and what users call them.
+    pub fn words(&self) -> Words {
+        let mut list = Vec::new();
+        for (number, def) in self.list.iter().enumerate() {
+            for (at, of) in def.state.iter().enumerate() {
+                let own = format!("{}.{}", def.name, of.name);
+                let later = format!("{WINDOW}.{}[__slice{number}].{at}", records(def));
+                list.push((format!("{WINDOW}.{}", column_of(def, &of.name)), own.clone()));
+                list.push((state_of(number, &of.name), own));
+                list.push((later, format!("{LATER}.{}", of.name)));
+            }
+        }
+        Words(list)
+    }
+
     /// The function, which reads states as the columns of roles.
     pub fn read(&self, function: &[Stmt]) -> Vec<Stmt> {
         rewrite::block(function, &mut |expr| {
@@ -125,6 +151,37 @@ impl<'a> Owns<'a> {
                 None => cell(WINDOW, column_of(&self.list[number], column)).node,
             })
         })
+    }
+}
+
+/// Names of states, as they are and as users know them.
+#[derive(Default)]
+pub(super) struct Words(Vec<(String, String)>);
+
+impl Words {
+    /// A text with the names that users know.
+    pub fn say(&self, text: &str) -> String {
+        let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
+        let mut said = String::new();
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            let begins = !said.ends_with(|c: char| is_of_name(c) || c == '.');
+            let found =
+                self.0.iter().filter(|_| begins).find(|(name, _)| {
+                    rest.strip_prefix(name.as_str()).is_some_and(|after| !after.starts_with(is_of_name))
+                });
+            match found {
+                Some((name, word)) => {
+                    said.push_str(word);
+                    rest = &rest[name.len()..];
+                }
+                None => {
+                    said.push(next);
+                    rest = &rest[next.len_utf8()..];
+                }
+            }
+        }
+        said
     }
 }
 

@@ -35,12 +35,17 @@ struct Pick {
 }
 
 /// The events that one function picks of its window.
-#[derive(Default)]
 pub(super) struct Picks {
     list: Vec<Pick>,
+    /// Whether a window may be without events.
+    may_be_empty: bool,
 }
 
 impl Picks {
+    pub fn new(may_be_empty: bool) -> Picks {
+        Picks { list: Vec::new(), may_be_empty }
+    }
+
     /// A value of an event. What it stands for is known once all that is asked is.
     pub fn value(&mut self, which: Which, by: Option<Given>, value: Given) -> Expr {
         let known = self.list.iter().position(|pick| pick.which == which && pick.by == by);
@@ -57,7 +62,7 @@ impl Picks {
         let (at, ty) = (pick.before() + at, pick.values[at].1);
         let found = pick.field(&place(number), at, ty);
         // Where no event has a `by` there is none.
-        if pick.may_be_none() { if_else(local(place(number)).lt(0), none(), found) } else { found }
+        if pick.may_be_none() || self.may_be_empty { if_else(local(place(number)).lt(0), none(), found) } else { found }
     }
 
     /// The columns of the records; `definition` is that of records by slices.

@@ -119,7 +119,7 @@ impl PlanBuilder {
         let by = by.into_iter().map(|(name, value)| (name.into(), value)).collect();
         let close = TransactionBuilder::new(name.into(), vec![input]).body(body).build();
         self.plan.transactions.push(TransactionDef {
-            over: Some(OverDef { by, windows, early: None, top: None, first: None, own: vec![] }),
+            over: Some(OverDef { by, windows, early: None, every: None, top: None, first: None, own: vec![] }),
             ..close
         });
         self

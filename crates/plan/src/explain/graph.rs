@@ -2,7 +2,7 @@
 //! what goes from one to the other. The parts that windows, joins, ticks and wakes are made of are one node each.
 
 use super::joins;
-use super::windows::is_hidden;
+use super::windows::{is_hidden, rows};
 use crate::{Origin, Program, Stream, StreamId, TransactionId};
 use serde::Serialize;
 
@@ -127,6 +127,10 @@ impl FlowGraph {
         };
         let kind = kind_of(program, owner);
         let to = self.node(kind, owner);
+        if let Some(of) = rows(program, owner).filter(|_| is_part) {
+            let table = self.node(NodeKind::Table, &program.tables[of].name);
+            self.touches(to, table, false);
+        }
         for (number, &input) in transaction.inputs.iter().enumerate() {
             let declared = declared(program, input);
             // The function of a window or join takes what its own parts give, and these what is due of it.

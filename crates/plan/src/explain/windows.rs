@@ -4,7 +4,7 @@ use super::column;
 use crate::analyze::REFUSED;
 use crate::analyze::within;
 use crate::print::literal;
-use crate::{Bound, Due, DueField, Origin, Program, StreamId, Transaction, TransactionId};
+use crate::{Bound, Due, DueField, Origin, Program, StreamId, TableId, Transaction, TransactionId};
 use std::fmt::Write;
 use tidemill_model::{Type, Value};
 
@@ -83,6 +83,10 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         } else {
             let _ = writeln!(text, "    closes between epochs: an epoch ends where a window may");
         }
+        if let Some(of) = rows(program, name) {
+            let of = &program.tables[of].name;
+            let _ = writeln!(text, "    gives a result for each row of {of}, with events or without");
+        }
         if let Some(every) = early(program, name) {
             let span = literal(&units(due, every));
             let _ = writeln!(text, "    gives early results each {span}: an epoch ends there, too");
@@ -111,6 +115,16 @@ fn early(program: &Program, window: &str) -> Option<i64> {
     })
 }
 
+/// The table of which each row has a result in a window.
+pub(super) fn rows(program: &Program, window: &str) -> Option<TableId> {
+    program.streams.iter().find_map(|stream| match &stream.origin {
+        Origin::Due(Due { bound: Bound::Rows { of, .. }, .. }) if stream.name.strip_suffix(".rows") == Some(window) => {
+            Some(*of)
+        }
+        _ => None,
+    })
+}
+
 fn kind(due: &Due) -> String {
     let span = |length: i64| literal(&units(due, length));
     let length = due.fields.iter().find_map(|field| match field {
@@ -124,6 +138,8 @@ fn kind(due: &Due) -> String {
         (Bound::Grid { every, .. } | Bound::Ticks { every, .. }, _) => format!("tumbling windows of {}", span(every)),
         (Bound::After(gap), _) => format!("sessions with gaps of {}", span(gap)),
         (Bound::Never, _) => "windows by count".into(),
-        (Bound::Wakes { .. } | Bound::Again(_), _) => unreachable!("what wakes or waits is no window"),
+        (Bound::Wakes { .. } | Bound::Again(_) | Bound::Rows { .. }, _) => {
+            unreachable!("what wakes or waits is no window")
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Windows over streams against what they mean: every event in every window that holds it, nothing shared and nothing
 //! kept between windows (`docs/formalism.md`, "Results that complete with an instant").
 
+mod rows;
+
 use crate::support::Subject;
 use std::collections::BTreeMap;
 use tidemill_histories::{History, Random};
@@ -148,7 +150,15 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
     fields.extend(names.into_iter().zip(all));
     let of = Vec::from_iter(by.then(|| ("group".to_owned(), event("group"))));
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }];
-    let over = Some(OverDef { by: of, windows: windows.clone(), early: None, top: None, first: None, own: vec![] });
+    let over = Some(OverDef {
+        by: of,
+        windows: windows.clone(),
+        early: None,
+        every: None,
+        top: None,
+        first: None,
+        own: vec![],
+    });
     let window = TransactionDef {
         name: "w".into(),
         inputs: vec![named("events")],
@@ -271,7 +281,7 @@ fn windows_over_windows_close_at_the_end_of_time() {
     let sum = aggregate(WindowFunction::Sum, Some("count"), None);
     let returned = record([("end", event("end")), ("n", sum)]);
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
-    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None, own: vec![] });
+    let over = Some(OverDef { by: vec![], windows, early: None, every: None, top: None, first: None, own: vec![] });
     let inputs = vec![tidemill_plan::build::committed("w")];
     plan.transactions.push(TransactionDef {
         name: "outer".into(),
@@ -308,7 +318,7 @@ fn windows_by_count_close_behind_all_times() {
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
     let windows = WindowsDef::Counting { count: 3 };
     let inputs = plan.transactions[0].inputs.clone();
-    let over = Some(OverDef { by: vec![], windows, early: None, top: None, first: None, own: vec![] });
+    let over = Some(OverDef { by: vec![], windows, early: None, every: None, top: None, first: None, own: vec![] });
     plan.transactions.push(TransactionDef {
         name: "counted".into(),
         inputs,
@@ -365,7 +375,15 @@ fn first_events_are_forgotten() {
     let inputs = vec![named("events")];
     let windows = WindowsDef::Counting { count: 1 };
     let by = vec![("number".to_owned(), event("number"))];
-    let over = Some(OverDef { by, windows, early: None, top: None, first: Some(Value::Int(within)), own: vec![] });
+    let over = Some(OverDef {
+        by,
+        windows,
+        early: None,
+        every: None,
+        top: None,
+        first: Some(Value::Int(within)),
+        own: vec![],
+    });
     plan.transactions = vec![TransactionDef {
         name: "once".into(),
         inputs,
