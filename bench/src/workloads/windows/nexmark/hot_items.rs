@@ -29,7 +29,8 @@ pub fn hottest(shape: &Shape) -> Query {
     let top = TopDef { count: 1, by: event("bids"), ties: true };
     // The top takes the place of windows and body.
     let windows = WindowsDef::Counting { count: 1 };
-    let over = Some(OverDef { by: vec![], windows, early: None, top: Some(top), first: None, own: vec![] });
+    let over =
+        Some(OverDef { by: vec![], windows, early: None, top: Some(top), first: None, own: vec![], every: None });
     let inputs = vec![committed("counts")];
     let name = "hot".into();
     query.plan.transactions.push(TransactionDef {
