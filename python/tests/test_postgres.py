@@ -20,6 +20,7 @@ from datetime import datetime, timedelta, timezone
 from urllib.parse import urlsplit
 
 import pytest
+from test_server import started
 
 import tidemill as tm
 
@@ -991,21 +992,10 @@ def test_slow_and_vanished_clients_harm_nobody(bank):
 
 @contextmanager
 def command(folder, *options):
-    (folder / "bank.py").write_text(BANK, encoding="utf-8")
-    arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", "0", "--workers", "1", *options]
-    process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        said = ""
-        while "serving" not in said:
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        found = re.search(r"serving bank on http://\S+(?: and (postgresql://\S+/bank))?", said)
-        yield process, found[1]
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    """The process, and its address for clients of PostgreSQL, if it has one."""
+    with started(folder, *options, program=BANK) as (process, line):
+        found = re.search(r"postgresql://\S+/bank", line)
+        yield process, found and found[0]
 
 
 def test_the_command_says_where_and_ends_with_what_is_under_way(tmp_path):
