@@ -49,6 +49,7 @@ pub struct Times {
 }
 
 impl Times {
+    /// Those that the gate has seen.
     pub fn of(gate: &Gate) -> Times {
         Times { first: gate.first_time(), last: gate.last_time(), shown: gate.shown(), is_end: false }
     }

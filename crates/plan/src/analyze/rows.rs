@@ -51,20 +51,14 @@ pub(super) fn of(over: &OverDef, parts: &[Part], kind: Kind, tables: &TiSlice<Ta
     let shown = || tables.iter().filter(|table| !table.is_hidden).map(|table| table.name.as_str());
     let table = tables.iter().position(|table| !table.is_hidden && table.name == *name);
     let table = TableId::from(table.ok_or_else(|| Fault::unknown("table", name, shown()))?);
-    match kind {
-        Kind::Tumbling { .. } | Kind::Sliding { .. } => {}
-        Kind::Session { .. } => {
-            return Err(Fault::new(format!(
-                "sessions have no results for each row of '{name}': none is without events"
-            ))
+    let made_of_events = match kind {
+        Kind::Tumbling { .. } | Kind::Sliding { .. } => None,
+        Kind::Session { .. } => Some("sessions"),
+        Kind::Counting { .. } => Some("windows by count"),
+    };
+    if let Some(windows) = made_of_events {
+        return Err(Fault::new(format!("{windows} have no results for each row of '{name}': none is without events"))
             .hint("take tumbling or sliding windows"));
-        }
-        Kind::Counting { .. } => {
-            return Err(Fault::new(format!(
-                "windows by count have no results for each row of '{name}': none is without events"
-            ))
-            .hint("take tumbling or sliding windows"));
-        }
     }
     let of = &tables[table];
     let names: Vec<&str> = of.key.iter().map(|&key| of.columns[key].name.as_str()).collect();
