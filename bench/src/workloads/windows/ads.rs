@@ -6,6 +6,7 @@
 use super::groups::{ByArray, ByMap, Groups, Index};
 use super::query::{Query, Shape, count, end_of, int_table, tumbling, window};
 use super::rows::Rows;
+use super::views::{AT, KIND, KINDS, VIEW};
 use crate::workloads::columns::{column, event_batch, ints};
 use crate::workloads::input::{Map, Output};
 use arrow_array::RecordBatch;
@@ -15,12 +16,8 @@ use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
 use tidemill_random::{Random, Zipf, mix};
 
-const VIEW: i64 = 0;
-const KINDS: i64 = 3;
 const ADS_PER_CAMPAIGN: u64 = 10;
-const AT: usize = 0;
 const AD: usize = 3;
-const KIND: usize = 5;
 
 fn plan(shape: &Shape) -> Plan {
     let mut plan = PlanBuilder::new("views by campaign of advertisements")

@@ -13,11 +13,11 @@ use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, committed, event, named};
 use tidemill_random::{Random, Zipf};
 
-const VIEW: i64 = 0;
-const KINDS: i64 = 3;
-const AT: usize = 0;
+pub(super) const VIEW: i64 = 0;
+pub(super) const KINDS: i64 = 3;
+pub(super) const AT: usize = 0;
 const CAMPAIGN: usize = 3;
-const KIND: usize = 5;
+pub(super) const KIND: usize = 5;
 
 fn plan(shape: &Shape) -> Plan {
     let mut plan = PlanBuilder::new("views by campaign")
