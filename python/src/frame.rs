@@ -29,7 +29,7 @@ enum Content {
     Batches(Vec<RecordBatch>),
     /// A table at the end of its run. Its rows are copied when they are first read, as a large table may never be.
     Table(Arc<Engine>, TableId),
-    /// A table of a running session, likewise.
+    /// A table of a running session, likewise, in no order.
     Late(LateTable),
 }
 
@@ -44,7 +44,7 @@ impl Frame {
         Frame { schema, content: Mutex::new(Content::Table(engine, table)), bad: Vec::new() }
     }
 
-    /// A frame of a table of a running session, after an epoch.
+    /// A frame of a table of a running session, after an epoch, with the rows in no order.
     pub fn late(schema: Schema, table: LateTable) -> Self {
         Frame { schema, content: Mutex::new(Content::Late(table)), bad: Vec::new() }
     }
@@ -60,7 +60,7 @@ impl Frame {
         let batches = match &*content {
             Content::Batches(batches) => return Ok(batches.clone()),
             Content::Table(engine, table) => vec![engine.table(*table).map_err(|error| error.to_string())?],
-            Content::Late(table) => vec![table.rows().map_err(|error| error.to_string())?],
+            Content::Late(table) => table.batches().map_err(|error| error.to_string())?,
         };
         *content = Content::Batches(batches.clone());
         Ok(batches)

@@ -6,7 +6,6 @@ mod of_table;
 use crate::hash::{hash_bytes, hash_parts, hash_word};
 use crate::layout::EXISTS;
 use crate::shape::RowShape;
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Copied rows of one table, and deletions: a deletion is a key whose row's header does not say that it exists.
@@ -104,15 +103,6 @@ impl Image {
             true => self.text(row, word) == other.text(other_row, word),
             false => self.row(row)[word] == other.row(other_row)[word],
         })
-    }
-
-    /// The order of two rows by their keys: words as whole numbers, texts by their bytes.
-    pub(crate) fn compare_keys(&self, a: usize, b: usize) -> Ordering {
-        let part = |&word: &usize| match self.shape.is_text(word) {
-            true => self.text(a, word).cmp(self.text(b, word)),
-            false => (self.row(a)[word] as i64).cmp(&(self.row(b)[word] as i64)),
-        };
-        self.shape.key.iter().map(part).fold(Ordering::Equal, Ordering::then)
     }
 
     /// Adds a row, given its words and the texts of its text words.

@@ -40,6 +40,9 @@ use tidemill_model::VIRTUAL_NODE_COUNT;
 /// Prefetch distance while rows are saved, in rows.
 const AHEAD: usize = 16;
 
+/// The rows of a piece, about: few enough that the caches hold them.
+const PIECE: usize = 16_384;
+
 /// The read snapshots of a table that are open.
 #[derive(Default)]
 pub struct Readers {
@@ -59,6 +62,8 @@ struct Progress {
     marks: Marks,
     /// The blocks that rows were cut from at the beginning, sorted.
     blocks: Vec<usize>,
+    /// The number of the block that was looked at last.
+    last: usize,
     /// For each block, a bit per row: whether it was copied, or is not part of the snapshot.
     taken: Vec<u64>,
     /// Copies that were made for epochs; none after the reader took them.
@@ -70,14 +75,19 @@ impl Progress {
         blocks.sort_unstable();
         // Zeroed pages of the system, which are touched only as rows are copied.
         let taken = vec![0; blocks.len() * marks.words()];
-        Progress { marks, blocks, taken, saved: Some(Copies::default()) }
+        Progress { marks, blocks, last: 0, taken, saved: Some(Copies::default()) }
     }
 
     /// The word and the bit of a row, if its block was there at the beginning.
     #[inline]
     fn bit(&mut self, row: RowAddress) -> Option<(&mut u64, u64)> {
         let (block, bit) = self.marks.place(row);
-        let number = self.blocks.binary_search(&block).ok()?;
+        // A row is mostly of the same block as the one before.
+        let number = match self.blocks.get(self.last) {
+            Some(&last) if last == block => self.last,
+            _ => self.blocks.binary_search(&block).ok()?,
+        };
+        self.last = number;
         Some((&mut self.taken[number * self.marks.words() + bit / 64], 1 << (bit % 64)))
     }
 
@@ -131,17 +141,21 @@ impl Table {
         self.readers().count.load(Ordering::Acquire) > 0
     }
 
-    /// The rows of a read snapshot of this table, none of them a deletion, in no order. A snapshot is read once. Fails
-    /// if evicted rows cannot be read.
-    pub fn read(&self, snapshot: &ReadSnapshot) -> Result<Image, EvictedError> {
-        self.read_nodes(snapshot, 0..VIRTUAL_NODE_COUNT)
+    /// Gives the rows of a read snapshot of this table in pieces, none of them a deletion, in no order. A snapshot is
+    /// read once. Fails if evicted rows cannot be read.
+    pub fn read(&self, snapshot: &ReadSnapshot, each: &mut dyn FnMut(&Image)) -> Result<(), EvictedError> {
+        self.read_nodes(snapshot, 0..VIRTUAL_NODE_COUNT, each)
     }
 
     /// The same, if only some virtual nodes had rows in memory at the beginning.
-    pub fn read_nodes(&self, snapshot: &ReadSnapshot, nodes: Range<usize>) -> Result<Image, EvictedError> {
+    pub fn read_nodes(
+        &self,
+        snapshot: &ReadSnapshot,
+        nodes: Range<usize>,
+        each: &mut dyn FnMut(&Image),
+    ) -> Result<(), EvictedError> {
         let is_whole = snapshot.evicted.is_none();
-        let slots = self.nodes().read().slots();
-        let mut rows = Image::with_capacity(self.shape(), slots * 8 * self.shape().words);
+        let mut rows = Image::new(self.shape());
         for node in nodes {
             let mut copy = |chunk| {
                 let progress = &mut *snapshot.progress.lock();
@@ -154,14 +168,24 @@ impl Table {
             };
             let chunks = (0..).find(|&chunk| !copy(chunk));
             debug_assert!(chunks.is_some(), "a node's chunks come to an end");
+            // Where rows may be evicted, the newest of each key is picked out of all.
+            if is_whole && rows.len() >= PIECE {
+                each(&rows);
+                rows.clear();
+            }
         }
         let saved = snapshot.progress.lock().saved.take().expect("a read snapshot is read once");
         saved.pieces().iter().for_each(|piece| rows.append(piece));
-        let Some(evicted) = &snapshot.evicted else { return Ok(rows) };
-        let mut all = Image::new(self.shape());
-        evicted.each(&mut |others| all.append(&others))?;
-        all.append(&rows);
-        Ok(all.newest().existing())
+        if let Some(evicted) = &snapshot.evicted {
+            let mut all = Image::new(self.shape());
+            evicted.each(&mut |others| all.append(&others))?;
+            all.append(&rows);
+            rows = all.newest().existing();
+        }
+        if !rows.is_empty() {
+            each(&rows);
+        }
+        Ok(())
     }
 
     /// Ends a read snapshot of this table.

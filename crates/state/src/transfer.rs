@@ -11,8 +11,12 @@ use crate::table::Table;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, BinaryArray};
+use arrow_array::{Array, ArrayRef, BinaryArray, UInt32Array};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use std::cmp::Ordering;
 use std::sync::Arc;
+use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{ColumnType, Schema, Type, VIRTUAL_NODE_COUNT, Value};
 use tidemill_plan::Column;
 
@@ -157,7 +161,8 @@ impl Table {
 
     /// All existing rows, sorted by key. Call it while no transaction runs. Fails if evicted rows cannot be read.
     pub fn to_batch(&self) -> Result<RecordBatch, EvictedError> {
-        Ok(self.sorted_batch(&self.copy_all()?))
+        let rows = self.image_batch(&self.copy_all()?);
+        Ok(self.sorted(&[rows]))
     }
 
     /// Copies of all existing rows, in no order. Call it while no transaction runs; slots may be made meanwhile. Fails if
@@ -185,21 +190,29 @@ impl Table {
         Ok(all)
     }
 
-    /// Copied rows, none of them a deletion, as a batch of [`Table::schema`], sorted by key.
-    pub fn sorted_batch(&self, rows: &Image) -> RecordBatch {
-        let order = match *self.shape().key.as_slice() {
-            [key] if !self.shape().is_text(key) => {
-                let words: Vec<i64> = (0..rows.len()).map(|row| rows.row(row)[key] as i64).collect();
-                let Some(order) = order_of(&words) else { return self.image_batch(rows) };
+    /// Batches of [`Table::schema`] with different keys as one, sorted by key.
+    pub fn sorted(&self, batches: &[RecordBatch]) -> RecordBatch {
+        let schema = arrow_schema(&self.schema());
+        let rows = match batches {
+            [one] => one.clone(),
+            several => concat_batches(&schema, several).expect("batches of the schema"),
+        };
+        let columns = &self.definition().columns;
+        let keys: Vec<Cells> =
+            self.definition().key.iter().map(|&c| Cells::new(rows.column(c), columns[c].ty)).collect();
+        let order = match keys.as_slice() {
+            [Cells::Words { words, .. }] => {
+                let words: Vec<i64> = words.iter().map(|&word| word as i64).collect();
+                let Some(order) = order_of(&words) else { return rows };
                 order
             }
-            _ => {
-                let mut order: Vec<u32> = (0..rows.len() as u32).collect();
-                order.sort_unstable_by(|&a, &b| rows.compare_keys(a as usize, b as usize));
+            keys => {
+                let mut order: Vec<u32> = (0..rows.num_rows() as u32).collect();
+                order.sort_unstable_by(|&a, &b| compare(keys, a as usize, b as usize));
                 order
             }
         };
-        self.image_batch_in(rows, &order)
+        take_record_batch(&rows, &UInt32Array::from(order)).expect("numbers of rows")
     }
 }
 
@@ -240,10 +253,23 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// The order of two rows: words as whole numbers, texts by their bytes.
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        match self {
+            Cells::Words { words, .. } => (words[a] as i64).cmp(&(words[b] as i64)),
+            Cells::Texts { texts, .. } => texts[a].cmp(texts[b]),
+        }
+    }
+
     fn key(&self) -> KeyColumn<'_> {
         match self {
             Cells::Words { words, .. } => KeyColumn::Words(words),
             Cells::Texts { texts, .. } => KeyColumn::Texts(KeyTexts::new(texts)),
         }
     }
+}
+
+/// The order of two rows by their keys.
+fn compare(keys: &[Cells<'_>], a: usize, b: usize) -> Ordering {
+    keys.iter().map(|key| key.compare(a, b)).fold(Ordering::Equal, Ordering::then)
 }

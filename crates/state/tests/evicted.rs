@@ -238,14 +238,14 @@ impl Subject {
     /// Whether the rows of keys are those of then.
     fn has_rows_of_then(&self, (read, model): &(PointRead, BTreeMap<String, u64>)) -> bool {
         let rows = read.rows().expect("the store reads");
-        is_of(&self.table, &self.table.sorted_batch(&rows), model)
+        is_of(&self.table, &self.table.sorted(&[self.table.image_batch(&rows)]), model)
     }
 
     /// Whether what was begun to be read has the content of then.
     fn is_as_then(&self, (snapshot, model): &(Arc<ReadSnapshot>, BTreeMap<String, u64>)) -> bool {
-        let read = self.table.read(snapshot).expect("the store reads");
+        let rows = all_rows(&self.table, snapshot);
         self.table.end_read(snapshot);
-        is_of(&self.table, &self.table.sorted_batch(&read), model)
+        is_of(&self.table, &rows, model)
     }
 }
 
@@ -367,6 +367,13 @@ fn random_epochs_checkpoints_and_evictions() {
     }
 }
 
+/// The rows of a read snapshot, sorted.
+fn all_rows(table: &Table, snapshot: &ReadSnapshot) -> RecordBatch {
+    let mut pieces = Vec::new();
+    table.read(snapshot, &mut |rows| pieces.push(table.image_batch(rows))).expect("the store reads");
+    table.sorted(&pieces)
+}
+
 #[test]
 fn epochs_run_while_a_reader_waits_for_the_medium() {
     let mut subject = Subject::new(1_000);
@@ -377,9 +384,9 @@ fn epochs_run_while_a_reader_waits_for_the_medium() {
     let table = subject.table.clone();
     let reader = std::thread::spawn(move || {
         let (snapshot, model) = &read;
-        let rows = table.read(snapshot).expect("the epochs do not wait for it");
+        let rows = all_rows(&table, snapshot);
         table.end_read(snapshot);
-        is_of(&table, &table.sorted_batch(&rows), model)
+        is_of(&table, &rows, model)
     });
     reader_waits.recv().expect("the reader comes to the medium");
     // Rows in memory, an evicted one, and one that did not exist.

@@ -192,7 +192,8 @@ fn readers_have_rows_as_they_were() {
             write(row, 2);
         });
         let read = |table: &Table, snapshot: &Arc<ReadSnapshot>| {
-            let image = table.read_nodes(snapshot, 7..8).expect("no row is evicted");
+            let mut image = Image::new(table.shape());
+            table.read_nodes(snapshot, 7..8, &mut |rows| image.append(rows)).expect("no row is evicted");
             table.end_read(snapshot);
             let mut copied: Vec<_> = (0..image.len()).map(|row| (image.row(row)[1], image.row(row)[2])).collect();
             copied.sort_unstable();

@@ -123,7 +123,8 @@ fn a_whole_snapshot_has_every_row_and_no_deletion() {
 
 /// The rows of a read snapshot.
 fn read(table: &Table, snapshot: &Arc<ReadSnapshot>) -> BTreeMap<u64, u64> {
-    let image = table.read(snapshot).expect("no row is evicted");
+    let mut image = Image::new(table.shape());
+    table.read(snapshot, &mut |rows| image.append(rows)).expect("no row is evicted");
     table.end_read(snapshot);
     let rows: BTreeMap<u64, u64> = (0..image.len()).map(|row| (image.row(row)[1], image.row(row)[2])).collect();
     assert_eq!(rows.len(), image.len(), "a key comes once");

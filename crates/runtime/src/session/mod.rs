@@ -111,7 +111,16 @@ impl LateTable {
 
     /// The rows, sorted by key. They are copied and sorted on the caller's thread, while epochs run.
     pub fn rows(&self) -> Result<RecordBatch, SessionError> {
-        self.read.rows().map_err(|reason| SessionError::Table { table: self.name.clone(), reason })
+        self.read.rows().map_err(|reason| self.failed(reason))
+    }
+
+    /// The rows in no order, likewise.
+    pub fn batches(&self) -> Result<Vec<RecordBatch>, SessionError> {
+        self.read.batches().map_err(|reason| self.failed(reason))
+    }
+
+    fn failed(&self, reason: String) -> SessionError {
+        SessionError::Table { table: self.name.clone(), reason }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tidemill_model::Value;
 use tidemill_plan::{Program, TableId};
 use tidemill_state::{PointRead, ReadSnapshot};
@@ -36,7 +36,7 @@ pub struct TableRead {
     machine: Arc<Machine>,
     table: TableId,
     content: Content,
-    rows: Copied,
+    copy: Arc<Mutex<Copied>>,
 }
 
 enum Content {
@@ -47,11 +47,21 @@ enum Content {
 }
 
 /// The rows, once they are copied.
-type Copied = Arc<OnceLock<Result<RecordBatch, String>>>;
+#[derive(Clone, Default)]
+enum Copied {
+    #[default]
+    None,
+    /// In no order.
+    Batches(Vec<RecordBatch>),
+    /// By key.
+    Sorted(RecordBatch),
+    /// Why evicted rows cannot be read.
+    Failed(String),
+}
 
 /// The last copy of each table, while it holds the table's rows as they are.
 pub struct Kept {
-    last: TiVec<TableId, Mutex<Option<Copied>>>,
+    last: TiVec<TableId, Mutex<Option<Arc<Mutex<Copied>>>>>,
     /// The tables that transactions write.
     written: Vec<TableId>,
 }
@@ -78,35 +88,70 @@ impl Kept {
     }
 
     /// The copy of a table, if it was made.
-    fn copied(&self, table: TableId) -> Option<Copied> {
-        self.last[table].lock().clone().filter(|copied| copied.get().is_some_and(Result::is_ok))
+    fn copied(&self, table: TableId) -> Option<Arc<Mutex<Copied>>> {
+        // Who copies it now has it locked: an epoch does not wait for that.
+        let is_there = |copy: &Arc<Mutex<Copied>>| {
+            copy.try_lock().is_some_and(|copy| matches!(*copy, Copied::Batches(_) | Copied::Sorted(_)))
+        };
+        self.last[table].lock().clone().filter(is_there)
     }
 }
 
 impl TableRead {
     /// The rows, sorted by key. An error says why evicted rows cannot be read.
     pub fn rows(&self) -> Result<RecordBatch, String> {
-        let copy = || {
-            let table = &self.machine.tables[self.table];
-            let copied = match &self.content {
-                Content::OfKeys(read) => read.rows(),
-                Content::Kept => unreachable!("it was copied"),
-                Content::Whole(snapshot) => {
-                    let copied = table.read(snapshot);
-                    table.end_read(snapshot);
-                    copied
-                }
-            };
-            copied.map(|rows| table.sorted_batch(&rows)).map_err(|error| error.to_string())
+        let mut copy = self.copy.lock();
+        let batches = match self.copied(&mut copy) {
+            Copied::Sorted(rows) => return Ok(rows.clone()),
+            Copied::Failed(reason) => return Err(reason.clone()),
+            Copied::Batches(batches) => batches.clone(),
+            Copied::None => unreachable!("it is copied"),
         };
-        self.rows.get_or_init(copy).clone()
+        let rows = self.machine.tables[self.table].sorted(&batches);
+        *copy = Copied::Sorted(rows.clone());
+        Ok(rows)
+    }
+
+    /// The rows in no order, which is faster: those of a large table come as they lie.
+    pub fn batches(&self) -> Result<Vec<RecordBatch>, String> {
+        match self.copied(&mut self.copy.lock()) {
+            Copied::Sorted(rows) => Ok(vec![rows.clone()]),
+            Copied::Batches(batches) => Ok(batches.clone()),
+            Copied::Failed(reason) => Err(reason.clone()),
+            Copied::None => unreachable!("it is copied"),
+        }
+    }
+
+    /// The copy, which is made if it is not there.
+    fn copied<'a>(&self, copy: &'a mut Copied) -> &'a mut Copied {
+        if !matches!(copy, Copied::None) {
+            return copy;
+        }
+        let table = &self.machine.tables[self.table];
+        let mut batches = Vec::new();
+        let copied = match &self.content {
+            Content::OfKeys(read) => read.rows().map(|rows| batches.push(table.image_batch(&rows))),
+            Content::Kept => unreachable!("it was copied"),
+            Content::Whole(snapshot) => {
+                let copied = table.read(snapshot, &mut |rows| batches.push(table.image_batch(rows)));
+                table.end_read(snapshot);
+                copied
+            }
+        };
+        *copy = match (copied, batches.len()) {
+            (Err(error), _) => Copied::Failed(error.to_string()),
+            // People like to see a small table in the order of its keys.
+            (Ok(()), 0 | 1) => Copied::Sorted(table.sorted(&batches)),
+            (Ok(()), _) => Copied::Batches(batches),
+        };
+        copy
     }
 }
 
 impl Drop for TableRead {
     fn drop(&mut self) {
         if let Content::Whole(snapshot) = &self.content
-            && self.rows.get().is_none()
+            && matches!(*self.copy.lock(), Copied::None)
         {
             self.machine.tables[self.table].end_read(snapshot);
         }
@@ -129,25 +174,25 @@ pub fn begin_reads(machine: &Arc<Machine>, wishes: &[Wish]) -> Vec<Arc<TableRead
 
 fn begin(machine: &Arc<Machine>, wish: &Wish) -> TableRead {
     let table = &machine.tables[wish.table];
-    let read = |content, rows| TableRead { machine: machine.clone(), table: wish.table, content, rows };
+    let read = |content, copy| TableRead { machine: machine.clone(), table: wish.table, content, copy };
     #[allow(unsafe_code)]
     match &wish.keys {
         None => {
             if let Some(copied) = machine.kept.copied(wish.table) {
                 return read(Content::Kept, copied);
             }
-            let rows = Copied::default();
+            let copy = Arc::<Mutex<Copied>>::default();
             // Where memory is limited, copies are not kept.
             if !table.has_evicted_rows() {
-                *machine.kept.last[wish.table].lock() = Some(rows.clone());
+                *machine.kept.last[wish.table].lock() = Some(copy.clone());
             }
             // SAFETY: by the contract of `begin_reads`.
-            read(Content::Whole(unsafe { table.begin_read() }), rows)
+            read(Content::Whole(unsafe { table.begin_read() }), copy)
         }
         Some(keys) => {
             let keys = table.key_image(keys.iter().map(Vec::as_slice));
             // SAFETY: by the contract of `begin_reads`.
-            read(Content::OfKeys(unsafe { table.read_keys(&keys) }), Copied::default())
+            read(Content::OfKeys(unsafe { table.read_keys(&keys) }), Arc::default())
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::Image;
 use crate::blob;
 use crate::layout::{EXISTS, RowLayout};
-use crate::memory::prefetch;
 use crate::rows::{RowAddress, read};
 use crate::sync;
 use crate::table::Table;
@@ -41,42 +40,28 @@ impl Table {
 
     /// Copied rows, none of them a deletion, as a batch of [`Table::schema`].
     pub fn image_batch(&self, image: &Image) -> RecordBatch {
-        self.columns_of(image, 0..image.len())
-    }
-
-    /// The same, with the rows in this order.
-    pub(crate) fn image_batch_in(&self, image: &Image, order: &[u32]) -> RecordBatch {
-        self.columns_of(image, order.iter().map(|&row| row as usize))
-    }
-
-    fn columns_of(&self, image: &Image, order: impl ExactSizeIterator<Item = usize> + Clone) -> RecordBatch {
         let schema = self.schema();
         let cells: Vec<usize> = (0..schema.fields.len()).map(|column| self.layout().cell(column) / 8).collect();
-        let columns = gathered(image, order.clone(), &cells)
+        let columns = gathered(image, &cells)
             .into_iter()
             .enumerate()
-            .map(|(column, words)| self.image_column(image, column, words, order.clone()))
+            .map(|(column, words)| self.image_column(image, column, words))
             .collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(order.len()));
+        let options = RecordBatchOptions::new().with_row_count(Some(image.len()));
         RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
     }
 
     /// A column of these rows, whose words are given.
-    fn image_column(
-        &self,
-        image: &Image,
-        column: usize,
-        words: Vec<u64>,
-        order: impl ExactSizeIterator<Item = usize> + Clone,
-    ) -> ArrayRef {
+    fn image_column(&self, image: &Image, column: usize, words: Vec<u64>) -> ArrayRef {
         let ty = self.definition().columns[column].ty;
         let layout: &RowLayout = self.layout();
         let (header, bit) = layout.null_bit(column);
         let is_null = |row: usize| image.row(row)[header / 8] & bit != 0;
-        let nulls = (ty.nullable && order.clone().any(is_null))
-            .then(|| order.clone().map(|row| !is_null(row)).collect::<NullBuffer>());
+        let rows = 0..image.len();
+        let nulls = (ty.nullable && rows.clone().any(is_null))
+            .then(|| rows.clone().map(|row| !is_null(row)).collect::<NullBuffer>());
         let at = layout.cell(column) / 8;
-        let texts = || order.clone().map(|row| (!is_null(row)).then(|| image.text(row, at)));
+        let texts = || rows.clone().map(|row| (!is_null(row)).then(|| image.text(row, at)));
         match ty.ty {
             Type::Int => Arc::new(PrimitiveArray::<Int64Type>::new(scalars(words), nulls)),
             Type::Time => {
@@ -98,19 +83,14 @@ impl Table {
     }
 }
 
-/// Some words of rows, by word. All of a few rows at once, so that each row comes into the caches once.
-fn gathered(image: &Image, order: impl ExactSizeIterator<Item = usize> + Clone, words: &[usize]) -> Vec<Vec<u64>> {
-    let mut columns: Vec<Vec<u64>> = words.iter().map(|_| Vec::with_capacity(order.len())).collect();
-    let mut ahead = order.clone().skip(TOGETHER);
-    let mut order = order;
-    while order.len() > 0 {
-        for row in ahead.by_ref().take(TOGETHER) {
-            prefetch(image.row(row).as_ptr().cast());
-        }
+/// Some words of all rows, by word. All of a few rows at once, so that each row comes into the caches once.
+fn gathered(image: &Image, words: &[usize]) -> Vec<Vec<u64>> {
+    let mut columns: Vec<Vec<u64>> = words.iter().map(|_| Vec::with_capacity(image.len())).collect();
+    for first in (0..image.len()).step_by(TOGETHER) {
+        let rows = first..image.len().min(first + TOGETHER);
         for (column, &word) in columns.iter_mut().zip(words) {
-            column.extend(order.clone().take(TOGETHER).map(|row| image.row(row)[word]));
+            column.extend(rows.clone().map(|row| image.row(row)[word]));
         }
-        order.nth(TOGETHER - 1);
     }
     columns
 }
