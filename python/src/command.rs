@@ -3,6 +3,7 @@
 use crate::queries::DuckDb;
 use crate::recall::Recall;
 use crate::run::{Given, Signals};
+use crate::server::Metrics;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -55,6 +56,21 @@ impl Loader for PythonLoader {
 
     fn queries(&self, session: &Arc<Session>) -> Option<Arc<dyn Queries>> {
         Some(Arc::new(DuckDb(session.clone())))
+    }
+
+    fn telemetry(&self, metrics: tidemill_server::Metrics, name: &str) -> Result<Box<dyn FnOnce()>, String> {
+        let started = Python::attach(|py| {
+            let module = py.import("tidemill.telemetry")?;
+            module.call_method1("Telemetry", (Metrics(metrics), name)).map(Bound::unbind)
+        });
+        let telemetry = started.map_err(|error| Python::attach(|py| error.value(py).to_string()))?;
+        Ok(Box::new(move || {
+            Python::attach(|py| {
+                if let Err(error) = telemetry.call_method0(py, "stop") {
+                    error.write_unraisable(py, None);
+                }
+            });
+        }))
     }
 
     fn template(&self, name: &str) -> Vec<(PathBuf, String)> {

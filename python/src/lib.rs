@@ -66,6 +66,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(server::serve, module)?)?;
     module.add_class::<session::Session>()?;
     module.add_class::<server::Server>()?;
+    module.add_class::<server::Metrics>()?;
     module.add_class::<session::Follower>()?;
     module.add_class::<declaration::Declaration>()?;
     module.add_class::<run::Outcome>()?;

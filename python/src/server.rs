@@ -5,10 +5,11 @@ use crate::run::error_of;
 use crate::session::{SIGNALS, Session};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_server::{Limits, ServeOptions, TlsFiles};
+use tidemill_server::{Limits, Metric, ServeOptions, TlsFiles};
 
 /// A server.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -65,6 +66,11 @@ impl Server {
         self.server.postgres_url(&self.session.engine().program().name)
     }
 
+    /// What it counts.
+    fn metrics(&self) -> Metrics {
+        Metrics(self.server.metrics())
+    }
+
     /// Waits until the run of the session is over.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         while !self.session.is_over() {
@@ -77,5 +83,25 @@ impl Server {
     /// Answers what is under way, and ends.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.server.drain());
+    }
+}
+
+/// What a server counts.
+#[pyclass(frozen, module = "tidemill._native")]
+pub struct Metrics(pub tidemill_server::Metrics);
+
+/// Of a metric: the name, the kind, the help, and the counts by labels.
+type Counted = (&'static str, &'static str, &'static str, Vec<(HashMap<&'static str, String>, f64)>);
+
+#[pymethods]
+impl Metrics {
+    /// The counts so far.
+    fn now(&self, py: Python<'_>) -> Vec<Counted> {
+        let metrics = py.detach(|| self.0.now());
+        let counted = |metric: Metric| {
+            let counts = metric.counts.into_iter().map(|(labels, count)| (labels.into_iter().collect(), count));
+            (metric.name, metric.kind.word(), metric.help, counts.collect())
+        };
+        metrics.into_iter().map(counted).collect()
     }
 }

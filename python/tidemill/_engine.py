@@ -86,6 +86,7 @@ NativeSession = _native.Session
 """A running application."""
 
 NativeServer = _native.Server
+NativeMetrics = _native.Metrics
 """A server of a session."""
 
 NativeFollower = _native.Follower

@@ -88,6 +88,12 @@ class Session:
         """Calls a transaction once for each row of an Arrow object or ``Frame``, at most 8,192: by call, the epoch, the
         record that it returned, and, if it aborted, the reason and the values seen."""
 
+class Metrics:
+    """What a server counts."""
+
+    def now(self) -> list[tuple[str, str, str, list[tuple[dict[str, str], float]]]]:
+        """By metric: the name as Prometheus has it, ``counter`` or ``gauge``, what it is, and the counts by labels."""
+
 class Server:
     """A server of a session."""
 
@@ -98,6 +104,9 @@ class Server:
     @property
     def postgres_url(self) -> str | None:
         """Where clients of PostgreSQL connect to."""
+
+    def metrics(self) -> Metrics:
+        """What it counts."""
 
     def wait(self) -> None:
         """Waits until the run of the session is over. Raises what a signal's handler raises."""

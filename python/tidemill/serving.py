@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._engine import NativeServer
 from .summary import RunSummary
+from .telemetry import Telemetry
 
 if TYPE_CHECKING:
     from .app import App
@@ -26,8 +27,9 @@ POSTGRES_PORT = 5433
 class Server:
     """A session that is served, until the ``with`` block is left or ``stop`` is called."""
 
-    def __init__(self, native: NativeServer) -> None:
+    def __init__(self, native: NativeServer, telemetry: Telemetry | None = None) -> None:
         self._native = native
+        self._telemetry = telemetry
         self.url = native.url
         """Where it is served, such as ``http://127.0.0.1:8740``."""
         self.postgres_url = native.postgres_url
@@ -47,6 +49,9 @@ class Server:
     def stop(self) -> None:
         """Takes no more requests, answers those that are under way, and ends. The session goes on."""
         self._native.stop()
+        if self._telemetry is not None:
+            self._telemetry.stop()
+            self._telemetry = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Place:
     tls_cert: str | os.PathLike[str] | None
     tls_key: str | os.PathLike[str] | None
     insecure: bool
+    telemetry: bool
 
 
 def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> RunSummary:
@@ -79,6 +85,7 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
                 tls_cert=place.tls_cert,
                 tls_key=place.tls_key,
                 insecure=place.insecure,
+                telemetry=place.telemetry,
             )
             with served as server:
                 if not quiet:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from . import _engine
 from ._engine import Frame, NativeFollower, NativeSession
 from .data import batches, is_arrow
-from .errors import Aborted, MissedError, PlanError, SchemaError
+from .errors import Aborted, MissedError, PlanError, RunError, SchemaError
 from .lateness import mark_of
 from .names import foreign
 from .replies import Reply, result_of
@@ -29,6 +29,7 @@ from .sql import Parameters, Queried, connected, queried
 from .stream import Source, Stream, Transaction
 from .summary import RunSummary
 from .table import Table
+from .telemetry import Telemetry
 from .times import Time, time_of_microseconds
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ class Session:
         tls_cert: str | os.PathLike[str] | None = None,
         tls_key: str | os.PathLike[str] | None = None,
         insecure: bool = False,
+        telemetry: bool = False,
         calls_max: int = 10_000,
         connections_max: int = 1_000,
         body_bytes_max: int = 1 << 20,
@@ -287,7 +289,8 @@ class Session:
         With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. With ``tls_cert`` and
         ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. The limits are those of ``tidemill
         serve`` (docs/server.md). Raises ``RunError`` where the address cannot be served: one that other machines reach
-        needs users and a certificate, or ``insecure=True``.
+        needs users and a certificate, or ``insecure=True``. With ``telemetry``, what the server counts is sent by
+        OpenTelemetry, to where its environment variables say; ``RunError`` where its SDK is missing.
         """
         limits = (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max)
         file = None if users is None else os.fspath(users)
@@ -296,7 +299,13 @@ class Session:
         tls = None if tls_cert is None or tls_key is None else (os.fspath(tls_cert), os.fspath(tls_key))
         own_port = postgres_port if postgres else None
         native = _engine.serve(self._native, host, port, own_port, file, tls, insecure, limits)
-        return Server(native)
+        if not telemetry:
+            return Server(native)
+        try:
+            return Server(native, Telemetry(native.metrics(), self._app.name))
+        except RunError:
+            native.stop()
+            raise
 
     def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
         """Promises that no event of a source with a time below will be sent any more.

@@ -381,6 +381,9 @@ pub struct ServeArguments {
     /// The most open connections of each protocol.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, help_heading = "Server")]
     connections_max: usize,
+    /// Send what '/metrics' counts by OpenTelemetry, to where the environment's OTEL_EXPORTER_OTLP_ENDPOINT says.
+    #[arg(long, help_heading = "Server")]
+    pub telemetry: bool,
     /// Keep the last N events of a stream in memory: a reader that was cut off goes on after the last one that it has.
     #[arg(long, value_name = "STREAM=N", value_parser = parse_kept, help_heading = "Server")]
     pub keep: Vec<(String, usize)>,

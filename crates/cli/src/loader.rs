@@ -4,7 +4,7 @@ use crate::Job;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_runtime::Session;
-use tidemill_server::Queries;
+use tidemill_server::{Metrics, Queries};
 
 /// The purpose for which an application is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub trait Loader {
 
     /// What answers queries over a session's tables, if there is something.
     fn queries(&self, session: &Arc<Session>) -> Option<Arc<dyn Queries>>;
+
+    /// Begins to send what a server counts by OpenTelemetry, as the application of that name; gives what ends it. Else
+    /// what is missing, in words.
+    fn telemetry(&self, metrics: Metrics, name: &str) -> Result<Box<dyn FnOnce()>, String>;
 
     /// The files of a new application of that name, with their texts; paths are relative to its folder.
     fn template(&self, name: &str) -> Vec<(PathBuf, String)>;

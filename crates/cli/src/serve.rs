@@ -21,6 +21,7 @@ const TICK: Duration = Duration::from_millis(50);
 enum Failed {
     Job(JobError),
     Serve(ServeError),
+    Telemetry(String),
 }
 
 impl<E: Into<JobError>> From<E> for Failed {
@@ -49,6 +50,10 @@ pub fn serve<L: Loader>(arguments: &ServeArguments, loader: &mut L) -> Result<u8
             exit::SUCCESS
         }
         Err(Failed::Job(error)) => report(&error),
+        Err(Failed::Telemetry(text)) => {
+            say::error(&text);
+            exit::USAGE
+        }
         Err(Failed::Serve(error)) => {
             say::error(&error.to_string());
             if matches!(
@@ -90,6 +95,11 @@ fn execute<L: Loader>(
     let session = Arc::new(ready.start(Arc::new(Control::default()), &mut || {})?);
     let engine = loader.queries(&session);
     let server = Server::start_with(session.clone(), arguments.options(), engine).map_err(Failed::Serve)?;
+    let name = &session.engine().program().name;
+    let end_telemetry = match arguments.telemetry {
+        true => Some(loader.telemetry(server.metrics(), name).map_err(Failed::Telemetry)?),
+        false => None,
+    };
     if !quiet {
         match arguments.options() {
             ServeOptions { insecure: true, users: None, .. } => {
@@ -100,7 +110,6 @@ fn execute<L: Loader>(
             }
             _ => {}
         }
-        let name = &session.engine().program().name;
         let postgres = server.postgres_url(name).map(|url| format!(" and {url}")).unwrap_or_default();
         say::err(&format!("serving {name} on {}{postgres}", server.url()));
     }
@@ -108,6 +117,9 @@ fn execute<L: Loader>(
         thread::sleep(TICK);
     }
     drop(server);
+    if let Some(end) = end_telemetry {
+        end();
+    }
     let mut summary = end(&session, loader)?;
     say_waits(&mut summary, session.engine().program());
     let text = readable(&summary, session.engine().program(), arguments.run.explain_scheduling);

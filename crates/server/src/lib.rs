@@ -41,6 +41,7 @@ use console::refused::Tails;
 use follow::Hubs;
 use http::Listening;
 pub use limits::Limits;
+pub use metrics::{Labels, Metric, MetricKind, Metrics};
 use parking_lot::Mutex;
 pub use postgres::PORT as POSTGRES_PORT;
 use postgres::Wire;
@@ -234,6 +235,11 @@ impl Server {
     pub fn url(&self) -> String {
         let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> Metrics {
+        Metrics(self.shared.clone())
     }
 
     /// The address, with its port.

@@ -1,68 +1,134 @@
-//! Counts in the text format of Prometheus.
+//! What a server counts, and the text that Prometheus reads.
 
 use crate::shared::Shared;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The counts so far.
+/// What a server counts. It can be asked as long as there is the session.
+#[derive(Clone)]
+pub struct Metrics(pub(crate) Arc<Shared>);
+
+/// Whether a count only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows.
+    Counter,
+    /// It is as things are now.
+    Gauge,
+}
+
+impl MetricKind {
+    /// Its word, as Prometheus has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+        }
+    }
+}
+
+/// Counts of one name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Its name, as Prometheus has it: with the unit, and with `total` if it is a counter.
+    pub name: &'static str,
+    /// Whether it only grows.
+    pub kind: MetricKind,
+    /// What it counts, as a sentence.
+    pub help: &'static str,
+    /// The counts by the values of their labels.
+    pub counts: Vec<(Labels, f64)>,
+}
+
+/// The labels of a count, with their values.
+pub type Labels = Vec<(&'static str, String)>;
+
+impl Metrics {
+    /// The counts so far.
+    pub fn now(&self) -> Vec<Metric> {
+        counted(&self.0)
+    }
+}
+
+/// The counts so far, in the text format of Prometheus.
 pub fn text(shared: &Shared) -> String {
-    let summary = shared.session.summary();
     let mut out = String::new();
-    family(&mut out, "tidemill_epochs_total", "counter", "Epochs released.", [(String::new(), summary.epochs as f64)]);
-    let sources = summary.sources.iter();
-    let events = sources.clone().map(|s| (labels(&[("source", &s.name)]), s.events as f64));
-    family(&mut out, "tidemill_events_total", "counter", "Events that passed, by source.", events);
-    let late = sources.clone().map(|s| (labels(&[("source", &s.name)]), s.late as f64));
-    family(&mut out, "tidemill_late_events_total", "counter", "Late events, by source.", late);
-    let held = sources.map(|s| (labels(&[("source", &s.name)]), s.held as f64));
-    family(&mut out, "tidemill_held_events", "gauge", "Events that wait for others, by source.", held);
-    let outcomes = summary.transactions.iter().flat_map(|t| {
-        let of = |outcome, count| (labels(&[("transaction", &t.name), ("outcome", outcome)]), count as f64);
-        [of("committed", t.committed), of("aborted", t.aborted)]
-    });
-    family(&mut out, "tidemill_transactions_total", "counter", "Transactions, by outcome.", outcomes);
-    let reasons = summary.transactions.iter().flat_map(|t| {
-        let of =
-            |(reason, count): &(String, u64)| (labels(&[("transaction", &t.name), ("reason", reason)]), *count as f64);
-        t.reasons.iter().map(of)
-    });
-    family(&mut out, "tidemill_aborts_total", "counter", "Aborts, by reason.", reasons);
-    let latency = &summary.latency;
-    let quantiles = [("0.5", latency.p50_ms), ("0.95", latency.p95_ms), ("0.99", latency.p99_ms)];
-    let quantiles = quantiles.map(|(quantile, ms)| (labels(&[("quantile", quantile)]), ms / 1e3));
-    family(&mut out, "tidemill_latency_seconds", "gauge", "From arrival to release, since the start.", quantiles);
-    let calls = &shared.calls;
-    let single = [
-        ("tidemill_calls_total", "counter", "Calls made.", calls.made.load(Ordering::Relaxed)),
-        ("tidemill_calls_refused_total", "counter", "Calls over the limit.", calls.refused.load(Ordering::Relaxed)),
-        ("tidemill_calls_in_flight", "gauge", "Calls without a reply yet.", calls.in_flight() as u64),
-        ("tidemill_queries_in_flight", "gauge", "Queries without an answer yet.", shared.queries.under_way() as u64),
-        ("tidemill_connections", "gauge", "Open connections.", shared.connections.load(Ordering::Relaxed) as u64),
-        (
-            "tidemill_postgres_connections",
-            "gauge",
-            "Open connections of clients of PostgreSQL.",
-            shared.postgres_connections.load(Ordering::Relaxed) as u64,
-        ),
-        ("tidemill_stream_readers", "gauge", "Readers of streams.", shared.hubs.readers() as u64),
-    ];
-    for (name, kind, help, value) in single {
-        family(&mut out, name, kind, help, [(String::new(), value as f64)]);
+    for Metric { name, kind, help, counts } in counted(shared) {
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.word());
+        for (labels, value) in counts {
+            let _ = writeln!(out, "{name}{} {value}", printed(&labels));
+        }
     }
     out
 }
 
-/// A family of counts with their labels.
-fn family(out: &mut String, name: &str, kind: &str, help: &str, counts: impl IntoIterator<Item = (String, f64)>) {
-    let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    for (labels, value) in counts {
-        let _ = writeln!(out, "{name}{labels} {value}");
-    }
+fn counted(shared: &Shared) -> Vec<Metric> {
+    use MetricKind::{Counter, Gauge};
+    let summary = shared.session.summary();
+    let by_source = |count: fn(&tidemill_runtime::SourceSummary) -> u64| {
+        summary.sources.iter().map(|s| (vec![("source", s.name.clone())], count(s) as f64)).collect()
+    };
+    let outcomes = summary.transactions.iter().flat_map(|t| {
+        let of = |outcome: &str, n: u64| (vec![("transaction", t.name.clone()), ("outcome", outcome.into())], n as f64);
+        [of("committed", t.committed), of("aborted", t.aborted)]
+    });
+    let reasons = summary.transactions.iter().flat_map(|t| {
+        let of = |(reason, n): &(String, u64)| {
+            (vec![("transaction", t.name.clone()), ("reason", reason.clone())], *n as f64)
+        };
+        t.reasons.iter().map(of)
+    });
+    let latency = &summary.latency;
+    let quantiles = [("0.5", latency.p50_ms), ("0.95", latency.p95_ms), ("0.99", latency.p99_ms)];
+    let quantiles = quantiles.map(|(quantile, ms)| (vec![("quantile", quantile.into())], ms / 1e3));
+    let calls = &shared.calls;
+    let one = |n: u64| vec![(Labels::new(), n as f64)];
+    let metric = |name, kind, help, counts| Metric { name, kind, help, counts };
+    vec![
+        metric("tidemill_epochs_total", Counter, "Epochs released.", one(summary.epochs)),
+        metric("tidemill_events_total", Counter, "Events that passed, by source.", by_source(|s| s.events)),
+        metric("tidemill_late_events_total", Counter, "Late events, by source.", by_source(|s| s.late)),
+        metric("tidemill_held_events", Gauge, "Events that wait for others, by source.", by_source(|s| s.held)),
+        metric("tidemill_transactions_total", Counter, "Transactions, by outcome.", outcomes.collect()),
+        metric("tidemill_aborts_total", Counter, "Aborts, by reason.", reasons.collect()),
+        metric("tidemill_latency_seconds", Gauge, "From arrival to release, since the start.", quantiles.into()),
+        metric("tidemill_calls_total", Counter, "Calls made.", one(calls.made.load(Ordering::Relaxed))),
+        metric(
+            "tidemill_calls_refused_total",
+            Counter,
+            "Calls over the limit.",
+            one(calls.refused.load(Ordering::Relaxed)),
+        ),
+        metric("tidemill_calls_in_flight", Gauge, "Calls without a reply yet.", one(calls.in_flight() as u64)),
+        metric(
+            "tidemill_queries_in_flight",
+            Gauge,
+            "Queries without an answer yet.",
+            one(shared.queries.under_way() as u64),
+        ),
+        metric(
+            "tidemill_connections",
+            Gauge,
+            "Open connections.",
+            one(shared.connections.load(Ordering::Relaxed) as u64),
+        ),
+        metric(
+            "tidemill_postgres_connections",
+            Gauge,
+            "Open connections of clients of PostgreSQL.",
+            one(shared.postgres_connections.load(Ordering::Relaxed) as u64),
+        ),
+        metric("tidemill_stream_readers", Gauge, "Readers of streams.", one(shared.hubs.readers() as u64)),
+    ]
 }
 
-fn labels(pairs: &[(&str, &str)]) -> String {
+fn printed(labels: &Labels) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     format!("{{{}}}", pairs.join(","))
 }
 
@@ -72,6 +138,8 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        assert_eq!(labels(&[("a", "x\"y\\z\n"), ("b", "")]), r#"{a="x\"y\\z\n",b=""}"#);
+        let labels = vec![("a", "x\"y\\z\n".to_owned()), ("b", String::new())];
+        assert_eq!(printed(&labels), r#"{a="x\"y\\z\n",b=""}"#);
+        assert_eq!(printed(&Labels::new()), "");
     }
 }

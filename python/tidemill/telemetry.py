@@ -1,0 +1,63 @@
+"""What a server counts, sent by OpenTelemetry (docs/server.md)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ._engine import NativeMetrics
+from .errors import RunError
+
+__all__ = ["Telemetry"]
+
+END_MAX_MS = 5_000
+"""The longest that the last counts may take at the end, in milliseconds."""
+
+
+class Telemetry:
+    """Sends the counts of a server until ``stop`` is called, by a thread of OpenTelemetry's SDK.
+
+    Where to, how often and as whom is said by the environment's variables of OpenTelemetry, such as
+    ``OTEL_EXPORTER_OTLP_ENDPOINT``. Raises ``RunError`` where the SDK is not installed.
+    """
+
+    def __init__(self, metrics: NativeMetrics, name: str) -> None:
+        try:
+            sdk = importlib.import_module("opentelemetry.sdk.metrics")
+            export = importlib.import_module("opentelemetry.sdk.metrics.export")
+            resources = importlib.import_module("opentelemetry.sdk.resources")
+            otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+        except ImportError:
+            raise RunError("telemetry needs OpenTelemetry's SDK: pip install 'tidemill[telemetry]'") from None
+        # What the environment says of the service goes before.
+        environment = resources.OTELResourceDetector().detect()
+        resource = resources.Resource.create({"service.name": name}).merge(environment)
+        reader = export.PeriodicExportingMetricReader(otlp.OTLPMetricExporter())
+        self._provider = sdk.MeterProvider([reader], resource)
+        meter = self._provider.get_meter("tidemill")
+        for metric, kind, text, _ in metrics.now():
+            observed = meter.create_observable_counter if kind == "counter" else meter.create_observable_gauge
+            own, unit = _named(metric)
+            observed(own, [_observer(metrics, metric)], unit, text)
+
+    def stop(self) -> None:
+        """Sends the last counts, and ends."""
+        self._provider.shutdown(timeout_millis=END_MAX_MS)
+
+
+def _named(name: str) -> tuple[str, str]:
+    """OpenTelemetry's name of a metric of Prometheus, and its unit."""
+    unit = "s" if name.endswith("_seconds") else "1"
+    return name.removesuffix("_total").removesuffix("_seconds").replace("tidemill_", "tidemill.", 1), unit
+
+
+def _observer(metrics: NativeMetrics, name: str) -> Callable[[object], Iterable[Any]]:
+    """What gives the counts of one metric."""
+    observation = importlib.import_module("opentelemetry.metrics").Observation
+
+    def observe(_: object) -> Iterable[Any]:
+        counts = next(counts for metric, _, _, counts in metrics.now() if metric == name)
+        return [observation(value, labels) for labels, value in counts]
+
+    return observe
