@@ -386,10 +386,10 @@ def test_slow_and_vanished_clients_harm_nobody(app):
 
 
 @contextmanager
-def started(folder, *options, program=BANK):
+def started(folder, *options, program=BANK, port=0):
     """The process, and the line that says where it listens."""
     (folder / "bank.py").write_text(program, encoding="utf-8")
-    arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", "0", "--workers", "1", *options]
+    arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", str(port), "--workers", "1", *options]
     process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         said = line = ""
@@ -405,9 +405,9 @@ def started(folder, *options, program=BANK):
 
 
 @contextmanager
-def command(folder, *options, program=BANK):
+def command(folder, *options, program=BANK, port=0):
     """The process, and its address."""
-    with started(folder, *options, program=program) as (process, line):
+    with started(folder, *options, program=program, port=port) as (process, line):
         yield process, re.search(r"http://\S+", line)[0]
 
 

@@ -7,6 +7,7 @@ import os
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from . import exchange
-from .errors import RunError
+from .errors import RunError, TidemillError
 from .exchange import Answer, Request, Streamed
 from .replies import Reply
 
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 _SILENT_MAX = 30.0
 """Seconds after which a connection is not used again: the server closes silent ones."""
+
+_TOGETHER = 250
+"""Calls that are sent together; twice as many are under way, fewer than the server reads ahead."""
 
 _LINE_MAX = 1 << 26
 """Bytes of the longest line that an asynchronous client reads."""
@@ -96,6 +100,56 @@ class Client:
         """
         return exchange.reply(self._ask(exchange.call(procedure, fields, idempotency_key)))
 
+    def call_all(
+        self, procedure: str, events: Iterable[Mapping[str, Any]], *, idempotency_keys: Iterable[str] | None = None
+    ) -> list[Reply | TidemillError]:
+        """Calls a transaction with each of these events, in their order, on one connection.
+
+        Hundreds of them are under way at once. What became of each: its reply, or the error that ``call`` would raise.
+        ``idempotency_keys`` has a key for each event. Raises ``RunError`` where the server cannot be reached: then any
+        of them may have run.
+        """
+        events = list(events)
+        keys = [None] * len(events) if idempotency_keys is None else list(idempotency_keys)
+        lines = [exchange.line(procedure, event, key) for event, key in zip(events, keys, strict=True)]
+        parts = [lines[first : first + _TOGETHER] for first in range(0, len(lines), _TOGETHER)]
+        connection = self._new()
+        try:
+            return self._read(lambda: self._called(connection, parts))
+        finally:
+            connection.close()
+
+    def _called(self, connection: HTTPConnection, parts: list[list[bytes]]) -> list[Reply | TidemillError]:
+        request = exchange.calls()
+        connection.putrequest(request.method, request.path)
+        for name, value in {**request.headers, **self._own}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        response = connection.getresponse()
+        if response.status != exchange.FOUND:
+            raise Answer(self._url, response.status, response.read()).failure()
+        outcomes: list[Reply | TidemillError] = []
+
+        def answered(part: list[bytes]) -> None:
+            for _ in part:
+                line = response.readline()
+                if not line:
+                    raise EOFError("the connection was closed")
+                try:
+                    outcomes.append(exchange.reply(exchange.answer_of(self._url, line)))
+                except TidemillError as error:
+                    outcomes.append(error)
+
+        # While a part runs, the next one is sent.
+        for number, part in enumerate(parts):
+            connection.send(exchange.chunk(b"".join(part)))
+            if number > 0:
+                answered(parts[number - 1])
+        if parts:
+            answered(parts[-1])
+        connection.send(exchange.chunk(b""))
+        return outcomes
+
     def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
         """Sends events to a source without a connector; all of them, or none where one is wrong.
 
@@ -160,7 +214,7 @@ class Client:
     def _read(self, read: Callable[[], T]) -> T:
         try:
             return read()
-        except (OSError, HTTPException) as error:
+        except (OSError, EOFError, HTTPException) as error:
             raise _unreachable(self._url, error) from error
 
     def _connection(self) -> HTTPConnection:
@@ -224,7 +278,7 @@ class Streaming:
 class AsyncClient:
     """The same for ``asyncio``: its methods are awaited, and what is awaited together is on its way together.
 
-    It belongs to one event loop. ``connections_max``: the most connections for calls and reads; more wait.
+    It belongs to one event loop. ``connections_max``: the most connections for reads, pushes and queries; more wait.
     """
 
     def __init__(
@@ -241,6 +295,7 @@ class AsyncClient:
         self._own = {"Host": self._place.netloc} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._free: list[tuple[float, _Connection]] = []
         self._room = asyncio.Semaphore(connections_max)
+        self._calls: _Calls | None = None
 
     def __repr__(self) -> str:
         return f"<client of {self._url}>"
@@ -256,8 +311,12 @@ class AsyncClient:
         return call
 
     async def call(self, procedure: str, /, *, idempotency_key: str | None = None, **fields: Any) -> Reply:
-        """``Client.call``."""
-        return exchange.reply(await self._ask(exchange.call(procedure, fields, idempotency_key)))
+        """``Client.call``. The calls that are under way share a connection, and run in the order in which they were
+        made."""
+        line = exchange.line(procedure, fields, idempotency_key)
+        if self._calls is None or self._calls.is_over():
+            self._calls = _Calls(self)
+        return exchange.reply(await self._waited(self._calls.make(line)))
 
     async def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
         """``Client.push``."""
@@ -289,6 +348,8 @@ class AsyncClient:
         free, self._free = self._free, []
         for _, connection in free:
             connection.close()
+        if self._calls is not None:
+            await self._calls.close()
 
     async def _ask(self, request: Request) -> Answer:
         async with self._room:
@@ -326,6 +387,85 @@ class AsyncClient:
             raise _unreachable(self._url, "timed out") from error
         except (OSError, EOFError, ValueError) as error:
             raise _unreachable(self._url, error) from error
+
+
+class _Calls:
+    """The calls on one connection: each a line of one request; its answer is the line of the response in that place."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._unsent: list[bytes] = []
+        self._waiting: deque[asyncio.Future[Answer]] = deque()
+        self._connection: _Connection | None = None
+        self._wakes = asyncio.Event()
+        self._heard = time.monotonic()
+        self._is_over = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def is_over(self) -> bool:
+        """Whether no call can be made any more: it was closed, or nobody has used it for so long that the server may
+        be about to close it."""
+        is_silent = not self._waiting and time.monotonic() - self._heard > _SILENT_MAX
+        if is_silent:
+            self._task.cancel()
+        return self._is_over or is_silent
+
+    def make(self, line: bytes) -> asyncio.Future[Answer]:
+        """Makes a call."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._unsent.append(line)
+        self._waiting.append(answer)
+        self._wakes.set()
+        return answer
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        error: BaseException = EOFError("the connection was closed")
+        sending = None
+        try:
+            self._connection = await self._client._new()
+            status, headers = await self._connection.ask(self._client._own, exchange.calls())
+            if status != exchange.FOUND:
+                # None of them was made: each has the answer.
+                answer = Answer(self._client._url, status, await self._connection.body(headers))
+                self._is_over = True
+                self._give([answer] * len(self._waiting))
+                return
+            sending = asyncio.get_running_loop().create_task(self._send(self._connection))
+            rest = b""
+            while part := await self._connection.chunk():
+                *lines, rest = (rest + part).split(b"\n")
+                self._heard = time.monotonic()
+                self._give([exchange.answer_of(self._client._url, line) for line in lines])
+        except (OSError, EOFError, ValueError, RunError) as failed:
+            error = failed
+        finally:
+            self._is_over = True
+            if sending is not None:
+                sending.cancel()
+            if self._connection is not None:
+                self._connection.close()
+            for waiting in self._waiting:
+                if not waiting.done():
+                    waiting.set_exception(error)
+
+    def _give(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            waiting = self._waiting.popleft()
+            # Somebody may not wait any more.
+            if not waiting.done():
+                waiting.set_result(answer)
+
+    async def _send(self, connection: _Connection) -> None:
+        while True:
+            await self._wakes.wait()
+            self._wakes.clear()
+            unsent, self._unsent = self._unsent, []
+            await connection.send(exchange.chunk(b"".join(unsent)))
 
 
 class AsyncStreaming:
@@ -383,6 +523,11 @@ class _Connection:
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in head[1:] if line)
         return int(head[0].split(" ", 2)[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    async def send(self, part: bytes) -> None:
+        """Sends more of a request."""
+        self._writer.write(part)
+        await self._writer.drain()
 
     async def body(self, headers: dict[str, str]) -> bytes:
         """All of a response."""

@@ -36,9 +36,13 @@ class Answer:
     url: str
     status: int
     text: bytes
+    known: dict[str, Any] | None = None
+    """The object that it is, if that is known."""
 
     def object(self) -> dict[str, Any]:
         """The JSON object that it is. Anything else is an error."""
+        if self.known is not None:
+            return self.known
         try:
             return cast("dict[str, Any]", json.loads(self.text))
         except ValueError:
@@ -102,6 +106,30 @@ def call(procedure: str, fields: Mapping[str, Any], key: str | None) -> Request:
     """To call a transaction, perhaps with a key."""
     own = {} if key is None else {"Idempotency-Key": _header(key)}
     return _post(f"/call/{quote(procedure, safe='')}", _json(fields), own)
+
+
+def calls() -> Request:
+    """To make many calls, each a :func:`line` of the body, which goes on."""
+    return Request("POST", "/calls", None, {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"})
+
+
+def line(procedure: str, fields: Mapping[str, Any], key: str | None) -> bytes:
+    """A call among many."""
+    said: dict[str, Any] = {"call": procedure, "fields": fields}
+    if key is not None:
+        said["idempotency_key"] = _header(key)
+    return _json(said) + b"\n"
+
+
+def chunk(part: bytes) -> bytes:
+    """A part of a body that comes in parts."""
+    return b"%x\r\n%b\r\n" % (len(part), part)
+
+
+def answer_of(url: str, line: bytes) -> Answer:
+    """The answer to a call among many."""
+    said = json.loads(line)
+    return Answer(url, said["status"], b"", said["reply"])
 
 
 def _header(key: str) -> str:

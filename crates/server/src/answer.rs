@@ -3,7 +3,7 @@
 use crate::follow::Events;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
@@ -38,36 +38,91 @@ pub fn rows(epoch: u64, content: &'static str, body: Vec<u8>) -> Answer {
     response
 }
 
-/// Server-sent events.
-pub fn events(events: Events) -> Answer {
-    let mut response = Response::new(events.boxed_unsync());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+/// A response that comes in parts.
+pub fn stream(content: &'static str, body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Answer {
+    let mut response = Response::new(body.boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// `{"error": ...}`.
-pub fn error(status: StatusCode, text: &str) -> Answer {
-    whole(status, JSON, error_text(text, None, None))
+/// Server-sent events.
+pub fn events(events: Events) -> Answer {
+    stream("text/event-stream", events)
 }
 
-/// `{"idempotency_key": false, "error": ...}`: the key of a call cannot be taken, and the call was not made.
-pub fn key_error(status: StatusCode, text: &str) -> Answer {
-    let mut body = b"{\"idempotency_key\":false,\"error\":".to_vec();
-    json_string(&mut body, text);
-    body.extend_from_slice(b"}\n");
-    whole(status, JSON, body)
+/// A JSON object with its status.
+#[derive(Debug)]
+pub struct Said {
+    status: StatusCode,
+    body: Vec<u8>,
+    /// Whether nothing was done, and it may be asked again.
+    again: bool,
+}
+
+impl Said {
+    /// A whole one.
+    pub fn new(status: StatusCode, body: Vec<u8>) -> Said {
+        Said { status, body, again: false }
+    }
+
+    /// `{"error": ...}`.
+    pub fn error(status: StatusCode, text: &str) -> Said {
+        Said::new(status, error_text(text, None, None))
+    }
+
+    /// `{"idempotency_key": false, "error": ...}`: the key of a call cannot be taken, and the call was not made.
+    pub fn key_error(status: StatusCode, text: &str) -> Said {
+        let mut body = b"{\"idempotency_key\":false,\"error\":".to_vec();
+        json_string(&mut body, text);
+        body.extend_from_slice(b"}\n");
+        Said::new(status, body)
+    }
+
+    /// 503: it may be asked again soon.
+    pub fn later(text: &str) -> Said {
+        Said::error(StatusCode::SERVICE_UNAVAILABLE, text).again()
+    }
+
+    /// 400 for what is no JSON object, 422 for one that is wrong in a field.
+    pub fn bad(bad: &BadRecord) -> Said {
+        let status = if bad.column.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
+        let field = bad.column.clone().map(|field| ("field", field));
+        Said::new(status, error_text(&bad.reason, field, bad.line))
+    }
+
+    /// The same, with the word that nothing was done, and that it may be asked again.
+    pub fn again(self) -> Said {
+        Said { again: true, ..self }
+    }
+
+    /// As a response.
+    pub fn answer(self) -> Answer {
+        let mut response = whole(self.status, JSON, self.body);
+        if self.again {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    /// As a line of many: `{"status": 200, "reply": {...}}`.
+    pub fn line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"status\":");
+        out.extend_from_slice(self.status.as_str().as_bytes());
+        out.extend_from_slice(b",\"reply\":");
+        out.extend_from_slice(self.body.trim_ascii_end());
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// `{"error": ...}`.
+pub fn error(status: StatusCode, text: &str) -> Answer {
+    Said::error(status, text).answer()
 }
 
 /// 503: it may be asked again soon.
 pub fn later(text: &str) -> Answer {
-    retried(error(StatusCode::SERVICE_UNAVAILABLE, text))
-}
-
-/// The response with the word that nothing was done, and that it may be asked again.
-pub fn retried(mut response: Answer) -> Answer {
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    Said::later(text).answer()
 }
 
 /// 410, with the first place that may be read after, if there is one.
@@ -82,10 +137,9 @@ pub fn method(allowed: &'static str) -> Answer {
     response
 }
 
-/// 400 for what is no JSON object, 422 for one that is wrong in a field.
+/// What [`Said::bad`] says.
 pub fn bad(bad: &BadRecord) -> Answer {
-    let status = if bad.column.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
-    whole(status, JSON, error_text(&bad.reason, bad.column.clone().map(|field| ("field", field)), bad.line))
+    Said::bad(bad).answer()
 }
 
 /// `{"error": ...}`, with another member and a line if it is about them.

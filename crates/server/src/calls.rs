@@ -196,24 +196,25 @@ impl Calls {
         self.slots.taken()
     }
 
-    /// Calls a procedure. The receiver gets the reply; it is closed without one if the run ends before.
+    /// Calls a procedure. The call runs after the one of this turn. The receiver gets the reply; it is closed without one if
+    /// the run ends before.
     pub fn call(
         &self,
         name: &str,
         object: &[u8],
         key: Option<RequestKey>,
+        turn: &mut Turn,
     ) -> Result<oneshot::Receiver<Reply>, Refused> {
         let Some(procedure) = self.procedures.iter().position(|named| named.name == name) else {
             let why = self.session.procedure(name).map_or_else(|error| error.to_string(), |_| "it is hidden".into());
             return Err(Refused::Unknown(why));
         };
         let (to, reply) = oneshot::channel();
-        self.make(procedure, object, key, &mut Turn::default(), To::Text(to))?;
+        self.make(procedure, object, key, turn, To::Text(to))?;
         Ok(reply)
     }
 
-    /// Calls a procedure by its place in [`Calls::procedures`]. The call runs after the one of this turn. The receiver is
-    /// as above.
+    /// The same for a procedure by its place in [`Calls::procedures`], with the outcome in columns.
     pub fn call_after(
         &self,
         procedure: usize,

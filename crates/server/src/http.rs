@@ -2,7 +2,6 @@
 
 use crate::access::refusal;
 use crate::answer::{self, Answer};
-use crate::calls::{Refused, Reply, ReplyKind};
 use crate::follow::NotRead;
 use crate::identity::Identity;
 use crate::listen::{Listen, Open};
@@ -10,7 +9,7 @@ use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::tls::Tls;
-use crate::{console, index, metrics, rows};
+use crate::{calling, console, index, metrics, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -25,23 +24,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tidemill_connect::JsonRecords;
 use tidemill_plan::Table;
-use tidemill_runtime::{BadRecord, KeyRefused, Place, RequestKey, SessionError};
+use tidemill_runtime::{BadRecord, Place, SessionError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-const OVER: &str = "the run is over: whether this was done is known to the next run";
+/// Said where the run ended before a reply.
+pub const OVER: &str = "the run is over: whether this was done is known to the next run";
 /// How long one who does not encrypt is heard out.
 const HEARD_MAX: Duration = Duration::from_secs(1);
 /// The type of the first record of TLS.
 const HANDSHAKE: u8 = 22;
-/// The header with the key of a call, which may be made again with it.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-const CLOSING: &str = "the server is about to end; ask again when it is back";
+/// Said to one who asks while the server ends.
+pub const CLOSING: &str = "the server is about to end; ask again when it is back";
 /// A server before it begins.
 pub struct Listening {
     pub listener: std::net::TcpListener,
@@ -128,7 +127,7 @@ async fn connection(socket: Socket, shared: &Arc<Shared>, mut closes: watch::Rec
 }
 
 /// The response to a request.
-async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
+async fn respond(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
     if let Some(why) = refusal(request.headers(), shared.only_loopback) {
         return answer::error(StatusCode::FORBIDDEN, &why);
     }
@@ -148,12 +147,13 @@ async fn respond(shared: &Shared, request: Request<Incoming>) -> Answer {
     }
     match path[..] {
         ["call", name] if is(Method::POST) => {
-            call(shared, name, identity.as_ref().map_or("", Identity::name), request).await
+            calling::one(shared, name, identity.as_ref().map_or("", Identity::name), request).await
         }
+        ["calls"] if is(Method::POST) => calling::many(shared, request),
         ["stream" | "streams", name] if is(Method::POST) => push(shared, name, request).await,
         ["console", ref rest @ ..] => console::respond(shared, rest, request.method(), request.uri()).await,
         ["query"] if is(Method::POST) => query(shared, &identity.expect("it is asked for"), request).await,
-        ["call", _] | ["stream", _] | ["query"] => answer::method("POST"),
+        ["call", _] | ["calls"] | ["stream", _] | ["query"] => answer::method("POST"),
         _ if !is(Method::GET) => answer::method("GET"),
         [] if console::is_wanted(request.headers()) => console::page(),
         [] => answer::whole(StatusCode::OK, answer::JSON, index::text(&shared.session, &shared.calls)),
@@ -194,7 +194,7 @@ fn health(shared: &Shared) -> Answer {
 }
 
 /// The body of a request, if it is not too large and comes in time.
-async fn body(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Answer> {
+pub async fn body(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Answer> {
     let body_max = shared.limits.body_bytes_max;
     let collected = timeout(shared.limits.silence_max, Limited::new(request.into_body(), body_max).collect()).await;
     match collected {
@@ -205,44 +205,6 @@ async fn body(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Answ
         }
         Ok(Err(_)) => Err(answer::error(StatusCode::BAD_REQUEST, "the body ends early")),
         Err(_) => Err(answer::error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
-    }
-}
-
-async fn call(shared: &Shared, name: &str, user: &str, request: Request<Incoming>) -> Answer {
-    if shared.stopping.load(Ordering::Acquire) {
-        return answer::later(CLOSING);
-    }
-    if request.headers().get_all(IDEMPOTENCY_KEY).iter().nth(1).is_some() {
-        return answer::key_error(StatusCode::BAD_REQUEST, "there are several Idempotency-Keys");
-    }
-    let key = match request.headers().get(IDEMPOTENCY_KEY).map(|value| value.to_str()).transpose() {
-        Ok(key) => key.map(|key| RequestKey::new(user, key, SystemTime::now())),
-        Err(_) => return answer::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is not of visible ASCII"),
-    };
-    let object = match body(shared, request).await {
-        Ok(object) => object,
-        Err(refused) => return refused,
-    };
-    match shared.calls.call(name, &object, key) {
-        Ok(reply) => match reply.await {
-            Ok(Reply { kind: ReplyKind::Committed, body }) => answer::whole(StatusCode::OK, answer::JSON, body),
-            Ok(Reply { kind: ReplyKind::Aborted, body }) => answer::whole(StatusCode::CONFLICT, answer::JSON, body),
-            Ok(Reply { kind: ReplyKind::Refused(why), .. }) => match why {
-                KeyRefused::TooMany => {
-                    answer::retried(answer::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()))
-                }
-                KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
-                    answer::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
-                }
-            },
-            Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
-        },
-        Err(Refused::Unknown(why)) => answer::error(StatusCode::NOT_FOUND, &why),
-        Err(Refused::Busy) => {
-            answer::later(&format!("{} calls wait for their replies; try again", shared.limits.calls_max))
-        }
-        Err(Refused::Key(why)) => answer::key_error(StatusCode::BAD_REQUEST, &why),
-        Err(Refused::Bad(bad)) => answer::bad(&bad),
     }
 }
 

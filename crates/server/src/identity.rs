@@ -62,7 +62,12 @@ impl Identity {
 
     /// The response to a request that may not be made.
     pub fn refusal(&self, method: &Method, path: &[&str]) -> Option<Answer> {
-        let why = match (method, path) {
+        self.why_not(method, path).map(|why| answer::error(StatusCode::FORBIDDEN, &why))
+    }
+
+    /// Why a request may not be made, if so. Many calls in one are looked at each by itself.
+    pub fn why_not(&self, method: &Method, path: &[&str]) -> Option<String> {
+        match (method, path) {
             (&Method::POST, ["call", name]) => self.rights.refusal(&self.name, Right::Call, name),
             (&Method::POST, ["stream" | "streams", name]) => self.rights.refusal(&self.name, Right::Push, name),
             (_, ["tables", name, ..]) => self.rights.refusal(&self.name, Right::Read, name),
@@ -71,8 +76,7 @@ impl Identity {
                 Some(format!("user '{}' is no admin, and the console is for those", self.name))
             }
             _ => None,
-        };
-        why.map(|why| answer::error(StatusCode::FORBIDDEN, &why))
+        }
     }
 }
 

@@ -28,6 +28,7 @@ pub fn text(session: &Session, calls: &Calls) -> Vec<u8> {
     json_string(&mut out, &program.name);
     let procedures = calls.procedures().map(|(name, schema)| (name.to_owned(), fields(&schema)));
     object(&mut out, "POST /call/NAME", procedures);
+    out.extend_from_slice(b",\"POST /calls\":\"{\\\"call\\\": NAME, \\\"fields\\\": {...}}, a line for each call\"");
     let columns = |table: &Table| table.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect();
     object(&mut out, "GET /tables/NAME[/KEY]", tables(program).map(|table| (table.name.clone(), columns(table))));
     let of_streams = streams(program).map(|stream| (stream.name.clone(), fields(&stream.schema)));

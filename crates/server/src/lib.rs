@@ -15,6 +15,7 @@
 mod access;
 mod answer;
 mod asks;
+mod calling;
 mod calls;
 mod console;
 mod file_version;
