@@ -2,33 +2,26 @@
 
     make release && .venv/bin/python bench/served.py
 
-Calls are transfers between accounts over the protocol of PostgreSQL, and the application has a state. The client writes
-messages that it made before, many at a time, and counts the replies that come back, so that it needs less of the
-machine than the server. All is measured in rounds, one after the other; the medians are told. One line a figure.
+Calls are transfers between accounts over the protocol of PostgreSQL, and the application has a state. All is measured
+in rounds, one after the other; the medians are told. One line a figure.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
-import os
+import asyncio
 import random
-import re
-import selectors
-import signal
-import socket
 import statistics
-import struct
-import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
-from urllib.parse import urlsplit
+
+from serving import Call, Served, served
+
+import tidemill as tm
 
 PROGRAM = """
 import os
@@ -77,146 +70,26 @@ if RATE:
 """
 
 BALANCE = 1_000_000_000
+ROWS = 100_000
 QUERY = "select id % 10 as part, sum(value) as total from accounts group by part"
-COMMITTED, REFUSED = b"SELECT 1\0", b"C53"
-"""What a reply contains: the end of a result, and the first characters of the code of an error."""
 
 
-def message(tag: bytes, body: bytes = b"") -> bytes:
-    """One of the protocol of PostgreSQL."""
-    return tag + struct.pack("!I", len(body) + 4) + body
+def transfer(rows: int) -> Call:
+    """A transfer between any two accounts."""
+    return Call("transfer", lambda: (random.randrange(rows), random.randrange(rows), 1))
 
 
-SYNC = message(b"S")
-READY = message(b"Z", b"I")
+def with_keys(rows: int) -> Call:
+    """The same, with a key of its own. One that came again would run nothing."""
+    keys = count()
+    return Call("transfer", lambda: (random.randrange(rows), random.randrange(rows), 1, next(keys)), again=False)
 
 
-class Served:
-    """``tidemill serve``, with clients of its own."""
-
-    def __init__(self, process: subprocess.Popen[str], http: str, postgres: str, rows: int) -> None:
-        self.process = process
-        self.http, self.postgres = (
-            (place.hostname or "", place.port or 0) for place in map(urlsplit, (http, postgres))
-        )
-        self.rows = rows
-        self.keys = 0
-
-    def requests(self, count: int, has_keys: bool) -> bytes:
-        """Calls, one after the other."""
-        made = []
-        for _ in range(count):
-            values = [str(random.randrange(self.rows)).encode() for _ in range(2)] + [b"1"]
-            if has_keys:
-                self.keys += 1
-                values.append(str(self.keys).encode())
-            body = b"\0\0" + struct.pack("!HH", 0, len(values))
-            body += b"".join(struct.pack("!I", len(value)) + value for value in values) + b"\0\0"
-            made.append(message(b"B", body) + message(b"E", b"\0" * 5) + SYNC)
-        return b"".join(made)
-
-    def connect(self, has_keys: bool) -> socket.socket:
-        """A connection with a statement."""
-        one = socket.create_connection(self.postgres)
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        one.sendall(struct.pack("!II", 18, 3 << 16) + b"user\0any\0\0")
-        parameters = "$1, $2, $3" + (", $4" if has_keys else "")
-        parse = message(b"P", f"\0SELECT * FROM transfer({parameters})\0\0\0".encode())
-        said = b""
-        one.sendall(parse + SYNC)
-        while said.count(READY) < 2:
-            said += one.recv(1 << 16)
-        return one
-
-    def calls(self, seconds: float, clients: int, each: int, has_keys: bool = False) -> tuple[int, int, list[float]]:
-        """Calls by ``clients`` connections, each with ``each`` under way: those that committed and that were refused, a
-        second, and how many seconds those that a connection made together took."""
-        # A key that comes again would run nothing.
-        parts = [self.requests(each, has_keys) for _ in range(int(seconds * 200_000 / each) if has_keys else 50)]
-        committed = refused = sent = 0
-        times: list[float] = []
-        got: Counter[socket.socket] = Counter()
-        begun: dict[socket.socket, float] = {}
-        tails: dict[socket.socket, bytes] = {}
-        with selectors.DefaultSelector() as selector:
-
-            def send(one: socket.socket) -> None:
-                nonlocal sent
-                begun[one] = time.monotonic()
-                one.sendall(parts[sent % len(parts)])
-                sent += 1
-
-            for _ in range(clients):
-                one = self.connect(has_keys)
-                tails[one] = b""
-                selector.register(one, selectors.EVENT_READ)
-            begin = time.monotonic()
-            for one in tails:
-                send(one)
-            while time.monotonic() < begin + seconds and not (has_keys and sent >= len(parts)):
-                for key, _ in selector.select(0.1):
-                    one = key.fileobj
-                    assert isinstance(one, socket.socket)
-                    said = tails[one] + one.recv(1 << 18)
-                    # Up to the last reply that is whole.
-                    end = said.rfind(READY) + len(READY)
-                    if end < len(READY):
-                        tails[one] = said
-                        continue
-                    whole, tails[one] = said[:end], said[end:]
-                    committed += whole.count(COMMITTED)
-                    refused += whole.count(REFUSED)
-                    got[one] += whole.count(READY)
-                    if got[one] == each:
-                        got[one] = 0
-                        times.append(time.monotonic() - begun[one])
-                        send(one)
-            took = time.monotonic() - begin
-            [one.close() for one in tails]
-        return round(committed / took), round(refused / took), times
-
-    def ask(self, method: str, path: str, body: str = "") -> bytes:
-        """Another request."""
-        connection = http.client.HTTPConnection(*self.http, timeout=120)
-        try:
-            connection.request(method, path, body)
-            return connection.getresponse().read()
-        finally:
-            connection.close()
-
-    def events(self) -> int:
-        """The events that the stream has brought."""
-        found = re.search(rb'tidemill_events_total\{source="deposits"\} (\d+)', self.ask("GET", "/metrics"))
-        return int(found[1]) if found else 0
-
-    def memory_and_time(self) -> tuple[float, float]:
-        """Its memory in MiB, and the seconds that it has had of the processors."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = os.sysconf("SC_CLK_TCK")
-        return int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20), (int(stat[11]) + int(stat[12])) / ticks
-
-
-@contextmanager
-def served(folder: Path, rows: int, rate: float = 0) -> Iterator[Served]:
+def transfers(folder: Path, rows: int, rate: float = 0) -> AbstractContextManager[Served]:
     """A server with so many accounts, and deposits at a rate."""
-    with tempfile.TemporaryDirectory(dir=folder) as own:
-        place = Path(own)
-        (place / "transfers.py").write_text(PROGRAM)
-        lines = "".join(f"{key},{BALANCE}\n" for key in range(rows))
-        (place / "accounts.csv").write_text(f"id,value\n{lines}")
-        command = [sys.executable, "-m", "tidemill", "serve", "transfers.py", "--port", "0", "--postgres-port", "0"]
-        environment = {**os.environ, "ROWS": str(rows), "RATE": str(rate)}
-        options = {"cwd": own, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": environment}
-        with subprocess.Popen([*command, "--state", "state"], text=True, **options) as process:
-            assert process.stdout is not None
-            try:
-                line = next(line for line in process.stdout if "serving" in line)
-                Thread(target=process.stdout.read, daemon=True).start()
-                http, postgres = (re.search(rf"{what}://\S+", line)[0] for what in ("http", "postgresql"))
-                yield Served(process, http, postgres, rows)
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(timeout=120)
+    lines = "".join(f"{key},{BALANCE}\n" for key in range(rows))
+    files = {"app.py": PROGRAM, "accounts.csv": f"id,value\n{lines}"}
+    return served(folder, files, environment={"ROWS": str(rows), "RATE": str(rate)})
 
 
 def tail(times: list[float]) -> float:
@@ -225,7 +98,7 @@ def tail(times: list[float]) -> float:
 
 
 def idle(given: argparse.Namespace) -> None:
-    with served(given.folder, 1000) as server:
+    with transfers(given.folder, 1000) as server:
         time.sleep(2)
         _, before = server.memory_and_time()
         time.sleep(given.seconds)
@@ -235,15 +108,15 @@ def idle(given: argparse.Namespace) -> None:
 
 def alone(given: argparse.Namespace) -> None:
     plain, excess, refusals, keys, tails = [], [], [], [], []
-    with served(given.folder, 100_000) as server:
-        server.calls(1, 4, 64)
+    with transfers(given.folder, ROWS) as server:
+        server.calls(transfer(ROWS), 1, 4, 64)
         for _ in range(given.rounds):
-            plain.append(server.calls(given.seconds, 4, 250)[0])
-            committed, refused, _ = server.calls(given.seconds, 100, 1000)
+            plain.append(server.calls(transfer(ROWS), given.seconds, 4, 250)[0])
+            committed, refused, _ = server.calls(transfer(ROWS), given.seconds, 100, 1000)
             excess.append(committed)
             refusals.append(refused)
-            keys.append(server.calls(given.seconds, 4, 250, has_keys=True)[0])
-            tails.append(tail(server.calls(given.seconds, 32, 1)[2]))
+            keys.append(server.calls(with_keys(ROWS), given.seconds, 4, 250)[0])
+            tails.append(tail(server.calls(transfer(ROWS), given.seconds, 32, 1)[2]))
     rate = statistics.median(plain)
     print(f"1,000 calls under way: {rate:,.0f} calls/s")
     print(f"with keys: {statistics.median(keys):,.0f} calls/s, {statistics.median(keys) / rate:.2f}")
@@ -256,10 +129,11 @@ def alone(given: argparse.Namespace) -> None:
 
 def beside_queries(given: argparse.Namespace) -> None:
     without, beside, scans = [], [], []
-    with served(given.folder, 5_000_000) as server:
+    with transfers(given.folder, 5_000_000) as server:
+        call = transfer(5_000_000)
         server.ask("POST", "/query", QUERY)
         for _ in range(given.rounds):
-            without.append(server.calls(given.seconds, 4, 250)[0])
+            without.append(server.calls(call, given.seconds, 4, 250)[0])
             ends = Event()
 
             def look(ends: Event = ends) -> None:
@@ -271,7 +145,7 @@ def beside_queries(given: argparse.Namespace) -> None:
 
             reader = Thread(target=look)
             reader.start()
-            beside.append(server.calls(given.seconds, 4, 250)[0])
+            beside.append(server.calls(call, given.seconds, 4, 250)[0])
             ends.set()
             reader.join()
     rate, other = statistics.median(without), statistics.median(beside)
@@ -280,6 +154,37 @@ def beside_queries(given: argparse.Namespace) -> None:
     )
     scan = statistics.median(scans) * 1000
     print(f"such a query: {scan:.0f} ms; by DuckDB alone on one thread: {duckdb_alone():.0f} ms")
+
+
+def over_http(given: argparse.Namespace) -> None:
+    """Lines of one request by a client that made them before, and calls of the asynchronous client."""
+
+    def line() -> bytes:
+        src, dst = random.randrange(ROWS), random.randrange(ROWS)
+        return b'{"call":"transfer","fields":{"src":%d,"dst":%d,"amount":1}}\n' % (src, dst)
+
+    async def calls(url: str, under_way: int) -> float:
+        done, end = 0, time.monotonic() + given.seconds
+
+        async def one() -> None:
+            nonlocal done
+            while time.monotonic() < end:
+                await client.transfer(src=random.randrange(ROWS), dst=random.randrange(ROWS), amount=1)
+                done += 1
+
+        async with tm.connect(url) as client:
+            begin = time.monotonic()
+            await asyncio.gather(*(one() for _ in range(under_way)))
+            return done / (time.monotonic() - begin)
+
+    with transfers(given.folder, ROWS) as server:
+        url = "http://{}:{}".format(*server.http)
+        for clients, each in ((1, 64), (4, 250)):
+            rates = [server.lines(line, given.seconds, clients, each) for _ in range(given.rounds)]
+            print(f"over HTTP, {clients * each} under way: {statistics.median(rates):,.0f} calls/s")
+        for under_way in (64, 1000):
+            rates = [asyncio.run(calls(url, under_way)) for _ in range(given.rounds)]
+            print(f"by the client in Python, {under_way} under way: {statistics.median(rates):,.0f} calls/s")
 
 
 def duckdb_alone() -> float:
@@ -300,19 +205,19 @@ def duckdb_alone() -> float:
 
 def beside_a_stream(given: argparse.Namespace) -> None:
     """Each at half of what it reaches alone."""
-    with served(given.folder, 100_000, rate=1e9) as server:
+    with transfers(given.folder, ROWS, rate=1e9) as server:
         time.sleep(1)
-        before, begin = server.events(), time.monotonic()
+        before, begin = server.events("deposits"), time.monotonic()
         time.sleep(given.seconds)
-        peak = (server.events() - before) / (time.monotonic() - begin)
-    with served(given.folder, 100_000) as server:
-        server.calls(1, 4, 64)
-        few = server.calls(given.seconds, 4, 64)[0]
-    with served(given.folder, 100_000, rate=peak / 2) as server:
-        server.calls(1, 4, 64)
-        before, begin = server.events(), time.monotonic()
-        committed, _, times = server.calls(given.seconds, 4, 64)
-        flow = (server.events() - before) / (time.monotonic() - begin)
+        peak = (server.events("deposits") - before) / (time.monotonic() - begin)
+    with transfers(given.folder, ROWS) as server:
+        server.calls(transfer(ROWS), 1, 4, 64)
+        few = server.calls(transfer(ROWS), given.seconds, 4, 64)[0]
+    with transfers(given.folder, ROWS, rate=peak / 2) as server:
+        server.calls(transfer(ROWS), 1, 4, 64)
+        before, begin = server.events("deposits"), time.monotonic()
+        committed, _, times = server.calls(transfer(ROWS), given.seconds, 4, 64)
+        flow = (server.events("deposits") - before) / (time.monotonic() - begin)
     print(f"alone: a stream of {peak:,.0f} events/s; {few:,.0f} calls/s, 256 under way")
     print(
         f"the stream at half of its rate: {flow / (peak / 2):.2f} of that is reached, beside {committed:,} calls/s",
@@ -321,7 +226,7 @@ def beside_a_stream(given: argparse.Namespace) -> None:
     print(f" ({committed / few:.2f}), p99 {tail(times):.1f} ms")
 
 
-PARTS = {"idle": idle, "alone": alone, "queries": beside_queries, "stream": beside_a_stream}
+PARTS = {"idle": idle, "alone": alone, "http": over_http, "queries": beside_queries, "stream": beside_a_stream}
 
 
 def main() -> int:
