@@ -15,7 +15,7 @@ use tidemill_runtime::{Control, Session, Summary};
 use tidemill_server::{ServeError, ServeOptions, Server};
 
 /// The interval at which it looks whether it is to end.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(100);
 
 /// Why serving failed.
 enum Failed {

@@ -9,16 +9,11 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 use tidemill_model::Value;
 use tidemill_plan::TableId;
 use tidemill_runtime::{LateTable, ReadsAt, Session, SessionError, Wish};
 use tokio::sync::oneshot;
-
-/// The interval at which the thread looks whether it is to end.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Rows of a table after an epoch.
 pub struct TableAt {
@@ -63,22 +58,22 @@ enum Ask {
     Read(Wish, oneshot::Sender<Result<TableAt, String>>, Slot),
     Snapshot(Option<Wish>, Vec<TableId>, oneshot::Sender<Result<WithSnapshot, String>>, Slot),
     Push(usize, RecordBatch, oneshot::Sender<Result<u64, String>>, Slot),
+    /// No more: the thread ends.
+    End,
 }
 
 /// Asks a session.
 pub struct Asks {
     asks: Sender<Ask>,
     slots: Slots,
-    stopping: AtomicBool,
 }
 
 impl Asks {
     /// Begins; also the thread.
     pub fn start(session: Arc<Session>, asks_max: usize) -> io::Result<(Arc<Asks>, JoinHandle<()>)> {
         let (asks, asked) = unbounded();
-        let asks = Arc::new(Asks { asks, slots: Slots::new(asks_max), stopping: AtomicBool::new(false) });
-        let asking = asks.clone();
-        let run = move || asking.run(&session, &asked);
+        let asks = Arc::new(Asks { asks, slots: Slots::new(asks_max) });
+        let run = move || run(&session, &asked);
         Ok((asks, thread::Builder::new().name("asks".into()).spawn(run)?))
     }
 
@@ -121,24 +116,26 @@ impl Asks {
 
     /// Ends the thread, once nothing is under way.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        let _ = self.asks.send(Ask::End);
     }
+}
 
-    fn run(&self, session: &Session, asked: &Receiver<Ask>) {
-        while !self.stopping.load(Ordering::Acquire) {
-            if let Ok(first) = asked.recv_timeout(TICK) {
-                answer(session, std::iter::once(first).chain(asked.try_iter()));
-            }
+fn run(session: &Session, asked: &Receiver<Ask>) {
+    while let Ok(first) = asked.recv() {
+        if answer(session, std::iter::once(first).chain(asked.try_iter())) {
+            return;
         }
     }
 }
 
-/// Sends what is pushed, and answers with one epoch after that.
-fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
+/// Sends what is pushed, and answers with one epoch after that. Whether it is the end.
+fn answer(session: &Session, asks: impl Iterator<Item = Ask>) -> bool {
+    let mut is_end = false;
     let (mut reads, mut pushes, mut wishes) = (Vec::new(), Vec::new(), Vec::<Wish>::new());
     let mut snapshots = Vec::new();
     for ask in asks {
         match ask {
+            Ask::End => is_end = true,
             Ask::Snapshot(rows, tables, to, slot) => snapshots.push((rows, tables, to, slot)),
             Ask::Read(wish, to, slot) => {
                 // Those who read a whole table share it.
@@ -158,7 +155,7 @@ fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
         let _ = to.send(snapshot(session, rows, &tables).map_err(|error| error.to_string()));
     }
     if reads.is_empty() && pushes.is_empty() {
-        return;
+        return is_end;
     }
     match session.read(wishes, None) {
         Ok(at) => {
@@ -172,6 +169,7 @@ fn answer(session: &Session, asks: impl Iterator<Item = Ask>) {
             pushes.into_iter().for_each(|(to, _slot)| _ = to.send(Err(error.to_string())));
         }
     }
+    is_end
 }
 
 fn snapshot(session: &Session, rows: Option<Wish>, tables: &[TableId]) -> Result<WithSnapshot, SessionError> {

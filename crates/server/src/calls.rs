@@ -30,8 +30,8 @@ use tidemill_model::Schema;
 use tidemill_runtime::{Answered, BadRecord, KeyRefused, Outcome, Procedure, RequestKey, Session};
 use tokio::sync::oneshot;
 
-/// The interval at which the threads look whether they are to end.
-const TICK: Duration = Duration::from_millis(50);
+/// The interval at which the thread that replies looks whether the run is over.
+const TICK: Duration = Duration::from_millis(200);
 
 /// A reply to a call.
 #[derive(Debug)]
@@ -277,14 +277,16 @@ impl Calls {
     /// Ends the threads, once nothing is under way.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        // If it is full, the thread is awake.
+        let _ = self.wake.try_send(());
     }
 
     /// The thread that sends.
     fn send(&self, woken: &Receiver<()>, to: &Sender<Answered>) {
         let mut number = 0;
         while !self.stopping.load(Ordering::Acquire) {
-            if woken.recv_timeout(TICK).is_err() {
-                continue;
+            if woken.recv().is_err() {
+                return;
             }
             let batches = self.next.lock().take();
             for NextBatch { procedure, mut records, mut keys, waiting, .. } in batches {
