@@ -50,6 +50,26 @@ def note(ev, a=accounts.row("text", create=True)):
     a.balance += 1
 """
 
+ITEMS = """
+import tidemill as tm
+
+class Item(tm.Row):
+    number: int = tm.key()
+    text: str
+
+class Put(tm.Event):
+    number: int
+    text: str
+
+app = tm.App("items")
+items = app.table(Item)
+puts = app.source(Put)
+
+@app.transaction(puts)
+def put(ev, item=items.row("number", create=True)):
+    item.text = ev.text
+"""
+
 
 @pytest.fixture
 def app(module):
@@ -629,3 +649,40 @@ def test_an_asynchronous_client_sees_the_end(app):
 
     with served(app) as (mill, server):
         asyncio.run(main(mill, server))
+
+
+def test_others_are_answered_while_a_table_is_read(module):
+    """Rows are written beside the thread of the connections: nobody waits while it is done."""
+    items = module(ITEMS, prelude="").app
+    with items.start(workers=1) as mill, mill.serve() as server:
+        text = "a text that makes a row long " * 4
+        mill.send("puts", [{"number": number, "text": text} for number in range(100_000)])
+        mill.flush()
+        ask(server.url, "/tables/items?limit=1")  # The table is copied.
+        answered, is_over = [], threading.Event()
+
+        def others():
+            with tm.connect(server.url) as client:
+                while not is_over.is_set():
+                    before = time.monotonic()
+                    client.row("items", 1)
+                    answered.append(time.monotonic() - before)
+
+        for kind in ("application/x-ndjson", "application/vnd.apache.arrow.stream"):
+            thread = threading.Thread(target=others)
+            answered.clear()
+            is_over.clear()
+            thread.start()
+            before = time.monotonic()
+            status, headers, body = ask(server.url, "/tables/items", headers={"Accept": kind})
+            took = time.monotonic() - before
+            is_over.set()
+            thread.join()
+            assert (status, headers["Tidemill-Rows"], headers["Content-Type"]) == (200, "100000", kind)
+            assert headers["Transfer-Encoding"] == "chunked" and len(body) > 10_000_000
+            # One that is written at once makes the others wait for nearly all of the time.
+            assert max(answered) < took / 2 or took < 0.2, (max(answered), took)
+        lines = [json.loads(line) for line in ask(server.url, "/tables/items")[2].splitlines()]
+        assert [line["number"] for line in lines] == list(range(100_000))
+        assert ask(server.url, "/tables/items?offset=99990&limit=50")[2].count(b"\n") == 10
+        assert ask(server.url, "/tables/items?limit=0")[2] == b""

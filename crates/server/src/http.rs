@@ -10,7 +10,7 @@ use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::tls::Tls;
-use crate::{console, index, metrics, rows};
+use crate::{console, index, metrics, pieces, rows};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -327,11 +327,14 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
         )
         .await
     {
-        Ok(queried) if is_arrow => answer::rows(queried.epoch, answer::ARROW, rows::arrow_of(&queried)),
-        Ok(queried) => match rows::lines_of(&queried) {
-            Ok(lines) => answer::rows(queried.epoch, answer::JSON_LINES, lines),
-            Err(why) => answer::error(StatusCode::BAD_REQUEST, &why),
-        },
+        Ok(queried) => {
+            let (epoch, content) = (queried.epoch, if is_arrow { answer::ARROW } else { answer::JSON_LINES });
+            let begin = move || if is_arrow { Ok(rows::arrow_of(queried)) } else { rows::lines_of(queried) };
+            match pieces::body(begin).await {
+                Ok(body) => answer::rows(epoch, content, body),
+                Err(why) => answer::error(StatusCode::BAD_REQUEST, &why),
+            }
+        }
         Err(NotAsked::Busy) => {
             answer::later(&format!("{} queries wait for their answers; try again", shared.limits.queries_max))
         }
@@ -391,11 +394,16 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
     let at = if wanted.is_none() { rows::part(at, part) } else { at };
     let mut response = match wanted {
         Some(key) => match rows::row(table, &at, &key) {
-            Some(row) => answer::rows(at.epoch, answer::JSON, row),
+            Some(row) => answer::row(at.epoch, row),
             None => no_row(table, at.epoch),
         },
-        None if accepts_arrow(request) => answer::rows(at.epoch, answer::ARROW, rows::arrow(&at)),
-        None => answer::rows(at.epoch, answer::JSON_LINES, rows::lines(table, &at)),
+        None => {
+            let (epoch, table, is_arrow) = (at.epoch, table.clone(), accepts_arrow(request));
+            let content = if is_arrow { answer::ARROW } else { answer::JSON_LINES };
+            let begin = move || Ok::<_, Infallible>(if is_arrow { rows::arrow(at) } else { rows::lines(&table, at) });
+            let Ok(body) = pieces::body(begin).await;
+            answer::rows(epoch, content, body)
+        }
     };
     response.headers_mut().insert(answer::ROWS, count.into());
     response

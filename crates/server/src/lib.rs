@@ -3,8 +3,9 @@
 //! One thread serves all connections of HTTP (`http`, on `tokio`) and one those of PostgreSQL (`postgres`); they never wait
 //! for the engine. Others stand between them and the session: one sends calls and one takes their replies (`calls`), one
 //! asks for tables and sends what is pushed (`asks`), and one follows each stream that has readers (`follow`). SQL is
-//! answered by an engine that the server is given (`queries`), on a thread for each query. The `console` is a page for
-//! browsers, and what it asks for. Nothing below this crate knows of `async`.
+//! answered by an engine that the server is given (`queries`), on a thread for each query. Rows are written as bytes on
+//! further threads (`pieces`). The `console` is a page for browsers, and what it asks for. Nothing below this crate knows
+//! of `async`.
 //!
 //! # Invariant
 //!
@@ -25,6 +26,7 @@ mod index;
 mod limits;
 mod listen;
 mod metrics;
+mod pieces;
 mod postgres;
 mod queries;
 mod rows;
