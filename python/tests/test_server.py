@@ -1,6 +1,7 @@
 """Calls, reads and pushes over HTTP, from clients of every kind, through crashes and to the end."""
 
 import asyncio
+import dataclasses
 import http.client
 import io
 import json
@@ -14,11 +15,13 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 import tidemill as tm
+from tidemill.serving import Limits
 
 BANK = """
 import tidemill as tm
@@ -686,3 +689,64 @@ def test_others_are_answered_while_a_table_is_read(module):
         assert [line["number"] for line in lines] == list(range(100_000))
         assert ask(server.url, "/tables/items?offset=99990&limit=50")[2].count(b"\n") == 10
         assert ask(server.url, "/tables/items?limit=0")[2] == b""
+
+
+def test_limits_have_names(app):
+    """What each limit refuses, over HTTP, and how it says so."""
+    limits = {"readers_max": 1, "asks_max": 0, "queries_max": 0, "queries_waiting_max": 0}
+    with app.start(workers=1) as mill, mill.serve(**limits) as server, tm.connect(server.url) as client:
+        with client.follow("deposit.committed"):
+            assert ask(server.url, "/streams/deposit.committed")[0] == 503
+        for path, body in (("/tables/accounts", None), ("/tables/accounts/ada", None), ("/query", "select 1")):
+            status, headers, text = ask(server.url, path, body)
+            assert (status, headers["Retry-After"]) == (503, "1"), (path, text)
+        assert client.deposit(account="ada", amount=1)["balance"] == 1
+
+
+def test_silence_ends_a_connection(app):
+    with app.start(workers=1) as mill, mill.serve(silence_seconds_max=0.2) as server:
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as silent:
+            silent.sendall(b"POST /call/deposit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+            assert silent.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_end_waits_no_longer_than_it_may(app):
+    with app.start(workers=1) as mill:
+        server = mill.serve(drain_seconds_max=0.2)
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as half:
+            half.sendall(b"POST /call/deposit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+            time.sleep(0.1)
+            before = time.monotonic()
+            server.stop()
+            # Ten seconds, if it were the default.
+            assert time.monotonic() - before < 8
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"readers": 1}, "there is no limit 'readers'"),
+        ({"readers_max": -1}, "readers_max=-1 is not a limit"),
+        ({"calls_max": 1.5}, "calls_max=1.5 is not a limit"),
+        ({"drain_seconds_max": float("nan")}, "drain_seconds_max=nan is not a limit"),
+        ({"asks_max": True}, "asks_max=True is not a limit"),
+    ],
+)
+def test_what_is_no_limit_is_refused(app, limits, says):
+    with app.start(workers=1) as mill, pytest.raises(tm.PlanError, match=says):
+        mill.serve(**limits)
+
+
+def test_the_command_has_all_limits(tmp_path):
+    names = [field.name for field in dataclasses.fields(Limits)]
+    said = subprocess.run([sys.executable, "-m", "tidemill", "serve", "--help"], capture_output=True, text=True).stdout
+    here = os.path.dirname(__file__)
+    documents = [Path(here, "../../docs", name).read_text("utf-8") for name in ("server.md", "command-line.md")]
+    for name in names:
+        option = "--" + name.replace("_", "-")
+        assert option in said and all(option in text for text in documents), option
+    with started(tmp_path, "--readers-max", "0") as (_, line):
+        url = re.search(r"http://\S+", line)[0]
+        assert ask(url, "/streams/deposit.committed")[0] == 503

@@ -168,10 +168,10 @@ def serve(
     users: str | None,
     tls: tuple[str, str] | None,
     insecure: bool,
-    limits: tuple[int, int, int, int, float],
+    limits: Mapping[str, float],
 ) -> NativeServer:
-    """Serves a session. ``tls``: the files of a certificate and its key. ``limits``: calls, connections, bytes of a
-    body, rows of a query; and seconds of a query. Raises ``RunError``."""
+    """Serves a session. ``tls``: the files of a certificate and its key. ``limits``: those of
+    ``serving.Limits`` by name. Raises ``RunError``."""
     return _native.serve(session, host, port, postgres_port, users, tls, insecure, limits)
 
 

@@ -1,6 +1,6 @@
 """The native module. Only ``tidemill._engine`` and ``tidemill.__main__`` call it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 def analyze(plan_json: str) -> str:
@@ -113,7 +113,7 @@ def serve(
     users: str | None,
     tls: tuple[str, str] | None,
     insecure: bool,
-    limits: tuple[int, int, int, int, float],
+    limits: Mapping[str, float],
     /,
 ) -> Server:
     """Serves a session over HTTP and to clients of PostgreSQL. Raises ``tidemill.RunError``."""

@@ -711,10 +711,10 @@ class App:
         free if ``port`` is 0.
 
         Answers what is under way, then ends as ``start`` does, and gives the summary. ``options`` are those of
-        ``start``. With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. With ``tls_cert``
-        and ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. Addresses that other machines
-        reach need both, unless ``insecure`` allows them without. Raises what ``start`` raises, and ``RunError`` where
-        the address cannot be served.
+        ``start``, and the limits of ``Session.serve``. With ``users``, a file that ``tidemill user`` writes, everybody
+        is asked who he is. With ``tls_cert`` and ``tls_key``, a certificate and its key in PEM, all that is sent is
+        encrypted. Addresses that other machines reach need both, unless ``insecure`` allows them without. Raises what
+        ``start`` raises, and ``RunError`` where the address cannot be served.
         """
         place = Place(host, port, postgres, postgres_port, users, tls_cert, tls_key, insecure)
         return serve(self, place, quiet, options)
