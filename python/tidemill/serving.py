@@ -40,6 +40,8 @@ class Limits:
     """Bytes of a request's body, or of a message."""
     queries_max: int = 4
     """Queries that run at once."""
+    queries_waiting_max: int = 16
+    """Queries that wait until they may run, each for as long as a query may run."""
     query_seconds_max: float = 30.0
     """How long a query may run."""
     query_rows_max: int = 100_000

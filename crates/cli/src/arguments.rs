@@ -403,6 +403,9 @@ struct LimitArguments {
     /// The most queries that run at once.
     #[arg(long, value_name = "N", default_value_t = Limits::default().queries_max, help_heading = "Limits")]
     queries_max: usize,
+    /// The most queries that wait until they may run, each as long as a query may run.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().queries_waiting_max, help_heading = "Limits")]
+    queries_waiting_max: usize,
     /// The longest that a query may run.
     #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().query_time_max.as_secs(), help_heading = "Limits")]
     query_seconds_max: u64,
@@ -426,6 +429,7 @@ impl LimitArguments {
             readers_max,
             body_bytes_max,
             queries_max,
+            queries_waiting_max,
             query_seconds_max,
             query_rows_max,
             silence_seconds_max,
@@ -435,6 +439,7 @@ impl LimitArguments {
             calls_max,
             asks_max,
             queries_max,
+            queries_waiting_max,
             query_time_max: Duration::from_secs(query_seconds_max),
             query_rows_max,
             connections_max,

@@ -336,7 +336,8 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
             }
         }
         Err(NotAsked::Busy) => {
-            answer::later(&format!("{} queries wait for their answers; try again", shared.limits.queries_max))
+            let (running, waiting) = (shared.limits.queries_max, shared.limits.queries_waiting_max);
+            answer::later(&format!("{running} queries may run at once while {waiting} others wait; try again"))
         }
         Err(NotAsked::Failed(error)) => {
             let (status, why) = match error {

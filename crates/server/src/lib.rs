@@ -199,7 +199,7 @@ impl Server {
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
         answers.push(asking);
         let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
-        let queries = Arc::new(Asking::new(engine, limits.queries_max, of_query));
+        let queries = Arc::new(Asking::new(engine, limits.queries_max, limits.queries_waiting_max, of_query));
         let hubs = Arc::new(Hubs::new(session.clone(), limits.readers_max));
         let shared = Arc::new(Shared {
             queries,

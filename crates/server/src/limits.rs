@@ -10,8 +10,10 @@ pub struct Limits {
     pub calls_max: usize,
     /// Reads and pushes that are not answered yet.
     pub asks_max: usize,
-    /// Queries that are not answered yet.
+    /// Queries that run at once.
     pub queries_max: usize,
+    /// Queries that wait until they may run, each as long as a query may run.
+    pub queries_waiting_max: usize,
     /// How long a query may run.
     pub query_time_max: Duration,
     /// Rows that a query may give.
@@ -45,6 +47,7 @@ impl Default for Limits {
             calls_max: 10_000,
             asks_max: 1_000,
             queries_max: 4,
+            queries_waiting_max: 16,
             query_time_max: Duration::from_secs(30),
             query_rows_max: 100_000,
             connections_max: 1_000,

@@ -62,7 +62,7 @@ impl Connection {
         let at = if form == QueryForm::Columns { None } else { self.snapshot().await? };
         let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup, tables }, at);
         self.answer(asked).await?.map_err(|error| match error {
-            NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries wait for their answers; try again"),
+            NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries run and wait; try again"),
             NotAsked::Failed(QueryError::Refused(why)) => refused(refusal, why),
             NotAsked::Failed(QueryError::NoEngine(why)) => refusal.clone().detail(why),
             NotAsked::Failed(QueryError::Over(why)) => PgError::fatal(code::RUN_OVER, why),
