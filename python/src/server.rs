@@ -30,6 +30,7 @@ pub struct GivenLimits {
     queries_waiting_max: usize,
     query_seconds_max: f64,
     query_rows_max: usize,
+    query_memory_max: usize,
     silence_seconds_max: f64,
     drain_seconds_max: f64,
 }
@@ -47,6 +48,7 @@ impl GivenLimits {
             queries_waiting_max: self.queries_waiting_max,
             query_time_max: time("query_seconds_max", self.query_seconds_max)?,
             query_rows_max: self.query_rows_max,
+            query_memory_max: self.query_memory_max,
             connections_max: self.connections_max,
             readers_max: self.readers_max,
             body_bytes_max: self.body_bytes_max,

@@ -396,6 +396,25 @@ def test_a_few_queries_wait(mill):
         assert [lines(answer) for answer in answers] == [[{"rows": 6666667}]] * 6
 
 
+HUGE = "select range, hash(range) as order_by, repeat('x', 50) as text from range(20000000) order by order_by"
+
+
+def test_a_query_that_takes_too_much_memory(mill, tmp_path, monkeypatch):
+    """It is refused, puts nothing into files, and calls and other queries go on."""
+    monkeypatch.chdir(tmp_path)
+    with mill.serve(query_memory_max=128 << 20) as server, tm.connect(server.url) as client:
+        with ThreadPoolExecutor(1) as beside:
+            huge = beside.submit(ask, server.url, f"select count(text) as texts from ({HUGE} limit 19999999)")
+            calls = 0
+            while not huge.done():
+                calls += 1
+                assert client.deposit(account="beside", amount=1)["balance"] == calls
+        status, _, body = huge.result()
+        assert status == 400 and "more memory than it may have, 32.0 MiB" in json.loads(body)["error"], body
+        assert calls > 0 and list(tmp_path.iterdir()) == []
+        assert client.sql("select balance from accounts where id = 'a2'") == [{"balance": 20}]
+
+
 def test_the_client(mill):
     with mill.serve() as server, tm.connect(server.url) as client:
         assert client.sql("select balance from accounts where id = ?", ["a2"]) == [{"balance": 20}]

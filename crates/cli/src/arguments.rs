@@ -412,6 +412,9 @@ struct LimitArguments {
     /// The most rows that a query may give.
     #[arg(long, value_name = "N", default_value_t = Limits::default().query_rows_max, help_heading = "Limits")]
     query_rows_max: usize,
+    /// The memory of all queries together, beside the tables that they read, such as 2GiB.
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory, default_value = "1GiB", help_heading = "Limits")]
+    query_memory_max: usize,
     /// How long a connection may be silent, and a body or a message may take.
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..), default_value_t = Limits::default().silence_max.as_secs(), help_heading = "Limits")]
     silence_seconds_max: u64,
@@ -432,6 +435,7 @@ impl LimitArguments {
             queries_waiting_max,
             query_seconds_max,
             query_rows_max,
+            query_memory_max,
             silence_seconds_max,
             drain_seconds_max,
         } = self;
@@ -442,6 +446,7 @@ impl LimitArguments {
             queries_waiting_max,
             query_time_max: Duration::from_secs(query_seconds_max),
             query_rows_max,
+            query_memory_max,
             connections_max,
             readers_max,
             body_bytes_max,

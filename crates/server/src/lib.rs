@@ -198,7 +198,11 @@ impl Server {
         let (calls, mut answers) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
         answers.push(asking);
-        let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
+        let of_query = QueryLimits {
+            time_max: limits.query_time_max,
+            rows_max: limits.query_rows_max,
+            memory_max: limits.query_memory_max / limits.queries_max.max(1),
+        };
         let queries = Arc::new(Asking::new(engine, limits.queries_max, limits.queries_waiting_max, of_query));
         let hubs = Arc::new(Hubs::new(session.clone(), limits.readers_max));
         let shared = Arc::new(Shared {

@@ -18,6 +18,8 @@ pub struct Limits {
     pub query_time_max: Duration,
     /// Rows that a query may give.
     pub query_rows_max: usize,
+    /// Bytes of memory that all queries may have together, beside the tables that they read: each has an equal part.
+    pub query_memory_max: usize,
     /// Open connections of each protocol.
     pub connections_max: usize,
     /// Readers of streams.
@@ -50,6 +52,7 @@ impl Default for Limits {
             queries_waiting_max: 16,
             query_time_max: Duration::from_secs(30),
             query_rows_max: 100_000,
+            query_memory_max: 1 << 30,
             connections_max: 1_000,
             readers_max: 100,
             body_bytes_max: 1 << 20,

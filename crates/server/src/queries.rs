@@ -60,6 +60,8 @@ pub struct QueryLimits {
     pub time_max: Duration,
     /// How many rows it may give.
     pub rows_max: usize,
+    /// How many bytes of memory it may have, beside the tables that it reads.
+    pub memory_max: usize,
 }
 
 /// The rows of a query.
@@ -194,7 +196,7 @@ mod tests {
     fn asking(time_max: Duration, waiting: usize) -> (Arc<Asking>, crossbeam_channel::Sender<()>) {
         let (more, go_on) = bounded(100);
         let engine = Arc::new(Slow { go_on, running: AtomicUsize::new(0) });
-        let limits = QueryLimits { time_max, rows_max: 1 };
+        let limits = QueryLimits { time_max, rows_max: 1, memory_max: 1 };
         (Arc::new(Asking::new(Some(engine), 2, waiting, limits)), more)
     }
 

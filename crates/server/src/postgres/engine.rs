@@ -121,6 +121,7 @@ fn refused(refusal: &PgError, why: String) -> PgError {
         Some("Conversion") => code::BAD_TEXT,
         Some("Out of Range") => code::OUT_OF_RANGE,
         None if why.starts_with("the query took") => code::CANCELED,
+        None if why.starts_with("the query takes more memory") => code::OUT_OF_MEMORY,
         _ => code::NO_ANSWER,
     };
     PgError::new(code, why)
