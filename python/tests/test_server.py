@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -701,6 +701,26 @@ def test_limits_have_names(app):
             status, headers, text = ask(server.url, path, body)
             assert (status, headers["Retry-After"]) == (503, "1"), (path, text)
         assert client.deposit(account="ada", amount=1)["balance"] == 1
+
+
+def test_a_read_of_a_table_has_a_limit_of_its_own(module):
+    items = module(ITEMS, prelude="").app
+    psycopg = pytest.importorskip("psycopg")
+    with items.start(workers=1) as mill, mill.serve(table_rows_max=5, query_rows_max=3) as server:
+        mill.send("puts", [{"number": number, "text": "x"} for number in range(6)])
+        status, _, text = ask(server.url, "/tables/items")
+        assert status == 400 and "6 rows were asked for, and 5 are given" in json.loads(text)["error"]
+        assert ask(server.url, "/tables/items?limit=5")[2].count(b"\n") == 5
+        assert ask(server.url, "/tables/items?offset=1")[2].count(b"\n") == 5
+        assert ask(server.url, "/query", "select * from items where number < 4")[0] == 400
+        with psycopg.connect(server.postgres_url, autocommit=True) as db:
+            for in_block in (False, True):
+                with db.transaction() if in_block else nullcontext():
+                    assert len(db.execute("select number from items limit 5").fetchall()) == 5
+                with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="6 rows, and 5"):
+                    with db.transaction() if in_block else nullcontext():
+                        db.execute("select * from items")
+            assert db.execute("select text from items where number = 5").fetchall() == [("x",)]
 
 
 def test_silence_ends_a_connection(app):

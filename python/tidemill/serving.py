@@ -46,6 +46,8 @@ class Limits:
     """How long a query may run."""
     query_rows_max: int = 100_000
     """Rows that a query may give."""
+    table_rows_max: int = 10_000_000
+    """Rows of a table that a read may give which is no query."""
     query_memory_max: int = 1 << 30
     """Bytes of memory of all queries together, beside the tables that they read: each has an equal part."""
     silence_seconds_max: float = 60.0

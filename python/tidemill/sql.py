@@ -182,9 +182,9 @@ def queried(
     """The rows of one query, which reaches nothing but the tables.
 
     ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
-    have. ``memory_max``: bytes, beside the tables. ``is_wanted``: asked now and then, whether to go on. ``setup``: statements that make other tables and
-    functions, which are kept for the next query that needs them. Raises ``QueryError``, and ``RunError`` without
-    DuckDB.
+    have. ``memory_max``: bytes, beside the tables. ``is_wanted``: asked now and then, whether to go on. ``setup``:
+    statements that make other tables and functions, which are kept for the next query that needs them. Raises
+    ``QueryError``, and ``RunError`` without DuckDB.
     """
     if isinstance(parameters, (str, bytes)):
         raise QueryError(f"the parameters are the text {parameters!r}; give a list or a dict of them")

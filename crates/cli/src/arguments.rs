@@ -412,6 +412,9 @@ struct LimitArguments {
     /// The most rows that a query may give.
     #[arg(long, value_name = "N", default_value_t = Limits::default().query_rows_max, help_heading = "Limits")]
     query_rows_max: usize,
+    /// The most rows of a table that a read may give which is no query.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().table_rows_max, help_heading = "Limits")]
+    table_rows_max: usize,
     /// The memory of all queries together, beside the tables that they read, such as 2GiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_memory, default_value = "1GiB", help_heading = "Limits")]
     query_memory_max: usize,
@@ -435,6 +438,7 @@ impl LimitArguments {
             queries_waiting_max,
             query_seconds_max,
             query_rows_max,
+            table_rows_max,
             query_memory_max,
             silence_seconds_max,
             drain_seconds_max,
@@ -446,6 +450,7 @@ impl LimitArguments {
             queries_waiting_max,
             query_time_max: Duration::from_secs(query_seconds_max),
             query_rows_max,
+            table_rows_max,
             query_memory_max,
             connections_max,
             readers_max,

@@ -393,6 +393,11 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
     };
     let count = at.rows.num_rows();
     let at = if wanted.is_none() { rows::part(at, part) } else { at };
+    let (given, most) = (at.rows.num_rows(), shared.limits.table_rows_max);
+    if given > most {
+        let why = format!("{given} rows were asked for, and {most} are given at once; ask with ?offset= and ?limit=");
+        return answer::error(StatusCode::BAD_REQUEST, &why);
+    }
     let mut response = match wanted {
         Some(key) => match rows::row(table, &at, &key) {
             Some(row) => answer::row(at.epoch, row),

@@ -281,10 +281,17 @@ impl Connection {
         let table = &wire.catalog.tables[read.table];
         self.may(Right::Read, &table.name)?;
         let (fields, columns) = (table.columns.clone(), read.columns.clone());
-        let limited = |count: usize| asked.limit.map_or(count, |limit| count.min(limit));
+        let most = wire.limits.table_rows_max;
+        let limited = |count: usize| match asked.limit.map_or(count, |limit| count.min(limit)) {
+            end if end > most => {
+                let message = format!("the read gives {end} rows, and {most} are given at once");
+                Err(PgError::new(code::TOO_LARGE, message).hint("add a LIMIT"))
+            }
+            end => Ok(end),
+        };
         if self.block.status() == Status::InBlock {
             let batch = self.rows_in_block(read.table, asked).await?;
-            let end = limited(batch.num_rows());
+            let end = limited(batch.num_rows())?;
             return Ok(Rows { batch, fields, columns, next: 0, end });
         }
         let busy = || {
@@ -299,7 +306,7 @@ impl Connection {
         let answer = asked_for.ok_or_else(busy)?;
         let at = self.answer(answer).await?.map_err(|_| over("the run is over"))?.map_err(|why| over(&why))?;
         // Of a key: the row, or none.
-        let end = limited(at.rows.num_rows());
+        let end = limited(at.rows.num_rows())?;
         Ok(Rows { batch: at.rows, fields, columns, next: 0, end })
     }
 
