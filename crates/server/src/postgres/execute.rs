@@ -77,6 +77,7 @@ impl Connection {
         if self.statements.len() >= NAMED_MAX {
             return Err(PgError::new(code::OVER_LIMIT, format!("there are {NAMED_MAX} statements; close some")));
         }
+        self.begin_statement();
         let mut prepared = self.wire.prepare(text, types)?;
         if let Statement::Query(query) = &prepared.statement {
             let columns = Some(self.columns_of(query, &prepared.parameters).await?);
@@ -134,6 +135,7 @@ impl Connection {
 
     /// Executes a portal, and describes its rows where a simple query asks for it.
     async fn execute(&mut self, portal: &mut Portal, rows_max: usize, is_simple: bool) -> Result<(), Stop> {
+        self.begin_statement();
         let prepared = portal.prepared.clone();
         let ends_block =
             matches!(prepared.statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
@@ -206,7 +208,7 @@ impl Connection {
             }
         };
         if !(in_block || is_simple) {
-            self.queue.call(Waiting::new(shape, reply));
+            self.queue.call(Waiting::new(shape, reply, self.until));
             return Ok(());
         }
         let made = self.answer(&mut reply).await;
