@@ -544,6 +544,60 @@ def test_a_client_pushes(module):
             client.push("nothing", [])
 
 
+def test_a_client_pushes_arrow(module):
+    app = module(PUSHED, prelude="").app
+    pa = pytest.importorskip("pyarrow")
+    with served(app) as (mill, server), tm.connect(server.url) as client:
+        epoch = client.push("votes", pa.table({"choice": ["tea", "milk", "tea"]}))
+        assert mill.table("choices").epoch >= epoch
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 2}
+        # Dictionaries and views, a batch, and one without rows.
+        client.push("votes", pa.table({"choice": pa.array(["tea", "tea"]).dictionary_encode()}))
+        client.push("votes", pa.record_batch({"choice": pa.array(["tea"], pa.string_view())}))
+        client.push("votes", pa.table({"choice": pa.array([], pa.string())}))
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 5}
+        for wrong, says in (
+            ({"choice": [1]}, "field 'choice'"),
+            ({"choice": ["tea", None]}, "line 2, field 'choice': a value is missing"),
+            ({"choice": ["tea"], "colour": ["red"]}, "field 'colour': the event has no such field"),
+            ({"colour": ["red"]}, "field 'colour'"),
+        ):
+            with pytest.raises(tm.SchemaError, match=says):
+                client.push("votes", pa.table(wrong))
+        for wrong in ("tea", {"choice": "tea"}, 7):
+            with pytest.raises(tm.SchemaError, match="source 'votes': a .* is no events"):
+                client.push("votes", wrong)
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 5}
+
+    async def asynchronously(url):
+        async with tm.connect(url) as client:
+            await client.push("votes", pa.table({"choice": ["water"]}))
+            assert await client.row("choices", "water") == {"name": "water", "votes": 1}
+
+    with served(module(PUSHED, prelude="").app) as (_, server):
+        asyncio.run(asynchronously(server.url))
+
+
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+
+
+def test_what_is_no_arrow_stream_is_refused(module):
+    pa = pytest.importorskip("pyarrow")
+    out = io.BytesIO()
+    events = pa.table({"choice": ["tea", "milk"]})
+    with pa.ipc.new_stream(out, events.schema) as writer:
+        writer.write_table(events)
+    stream = out.getvalue()
+    with served(module(PUSHED, prelude="").app) as (mill, server):
+        assert ask(server.url, "/stream/votes", stream, headers=ARROW)[0] == 200
+        for wrong in (b"", b'{"choice": "tea"}', stream[:100], stream[100:], b"\xff" * 64):
+            status, _, text = ask(server.url, "/stream/votes", wrong, headers=ARROW)
+            assert status == 400 and "not an Arrow stream" in json.loads(text)["error"], (wrong, text)
+        # As lines it is nothing, either.
+        assert ask(server.url, "/stream/votes", stream)[0] == 400
+        assert ask(server.url, "/health")[0] == 200
+
+
 PUSHED = """
 import tidemill as tm
 

@@ -160,6 +160,11 @@ def start(job: Job) -> NativeSession:
     return _native.start(job)
 
 
+def arrow_stream(data: object) -> bytes:
+    """The bytes of an Arrow stream with an Arrow object's rows, as a server takes them. Raises ``ValueError``."""
+    return _native.arrow_stream(data)
+
+
 def serve(
     session: NativeSession,
     host: str,

@@ -96,8 +96,11 @@ class Client:
         """
         return exchange.reply(self._ask(exchange.call(procedure, fields, idempotency_key)))
 
-    def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
+    def push(self, source: str, events: Iterable[dict[str, Any]] | object) -> int:
         """Sends events to a source without a connector; all of them, or none where one is wrong.
+
+        They are dicts, or an Arrow object: whatever has ``__arrow_c_stream__``, such as a table of pyarrow or a frame
+        of polars, with a column for each field of the event.
 
         They are in the history when it returns: the number of an epoch that follows them. Raises ``SchemaError`` for a
         wrong event, and as a call does.
@@ -259,7 +262,7 @@ class AsyncClient:
         """``Client.call``."""
         return exchange.reply(await self._ask(exchange.call(procedure, fields, idempotency_key)))
 
-    async def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
+    async def push(self, source: str, events: Iterable[dict[str, Any]] | object) -> int:
         """``Client.push``."""
         return exchange.pushed(await self._ask(exchange.push(source, events)))
 

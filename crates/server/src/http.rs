@@ -11,6 +11,7 @@ use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::tls::Tls;
 use crate::{console, index, metrics, pieces, rows};
+use arrow_array::RecordBatch;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -26,12 +27,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
-use tidemill_connect::JsonRecords;
+use tidemill_connect::{JsonRecords, arrow_events};
+use tidemill_model::Schema;
 use tidemill_plan::Table;
 use tidemill_runtime::{BadRecord, KeyRefused, Place, RequestKey, SessionError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 const OVER: &str = "the run is over: whether this was done is known to the next run";
@@ -258,20 +261,20 @@ async fn push(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer
             return answer::error(StatusCode::NOT_FOUND, &format!("{error}; sources: {known}"));
         }
     };
+    let is_arrow = has_content(&request, answer::ARROW);
     let body = match body(shared, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let mut records = JsonRecords::new(&shared.session.source_schema(source));
-    for (number, line) in (1..).zip(body.split(|&byte| byte == b'\n')) {
-        if !line.trim_ascii().is_empty()
-            && let Err(bad) = records.push(line)
-        {
-            return answer::bad(&BadRecord { line: Some(number), ..bad });
-        }
-    }
-    let count = records.count();
-    let Some(pushed) = shared.asks.push(source, records.finish()) else { return busy(shared) };
+    let schema = shared.session.source_schema(source);
+    let read =
+        spawn_blocking(move || if is_arrow { arrow_events(&body, &schema) } else { json_events(&body, &schema) });
+    let events = match read.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
+        Ok(events) => events,
+        Err(bad) => return answer::bad(&bad),
+    };
+    let count = events.num_rows();
+    let Some(pushed) = shared.asks.push(source, events) else { return busy(shared) };
     match pushed.await {
         Ok(Ok(epoch)) => {
             let text = format!("{{\"events\":{count},\"epoch\":{epoch}}}\n");
@@ -280,6 +283,17 @@ async fn push(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer
         Ok(Err(why)) => answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),
         Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
     }
+}
+
+/// Events as JSON lines; or what is wrong with one.
+fn json_events(lines: &[u8], schema: &Schema) -> Result<RecordBatch, BadRecord> {
+    let mut records = JsonRecords::new(schema);
+    for (number, line) in (1..).zip(lines.split(|&byte| byte == b'\n')) {
+        if !line.trim_ascii().is_empty() {
+            records.push(line).map_err(|bad| BadRecord { line: Some(number), ..bad })?;
+        }
+    }
+    Ok(records.finish())
 }
 
 /// What a query's body may be, as JSON.
@@ -294,7 +308,7 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
-    let (is_arrow, is_json) = (accepts_arrow(&request), is_json(&request));
+    let (is_arrow, is_json) = (accepts_arrow(&request), has_content(&request, answer::JSON));
     let text = match body(shared, request).await {
         Ok(text) => text,
         Err(refused) => return refused,
@@ -350,9 +364,10 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
     }
 }
 
-fn is_json(request: &Request<Incoming>) -> bool {
+/// Whether the body is said to be of a type.
+fn has_content(request: &Request<Incoming>, wanted: &str) -> bool {
     let content = request.headers().get(CONTENT_TYPE).and_then(|content| content.to_str().ok());
-    content.is_some_and(|content| content.split(';').next().map(str::trim) == Some(answer::JSON))
+    content.is_some_and(|content| content.split(';').next().map(str::trim) == Some(wanted))
 }
 
 fn busy(shared: &Shared) -> Answer {
