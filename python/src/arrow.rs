@@ -3,11 +3,11 @@
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
-use arrow_array::{RecordBatch, RecordBatchOptions, StructArray};
+use arrow_array::{RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray};
 use arrow_schema::{ArrowError, DataType, Schema as ArrowSchema};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
+use pyo3::types::{PyBytes, PyCapsule, PyCapsuleMethods, PyTuple};
 use std::ffi::CStr;
 use std::sync::Arc;
 
@@ -65,4 +65,18 @@ fn array(schema: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<Record
     let options = RecordBatchOptions::new().with_row_count(Some(data.len()));
     let (_, columns, _) = StructArray::from(data).into_parts();
     RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), columns, &options).map_err(unusable)
+}
+
+/// The bytes of an Arrow stream with the batches of an object, as a server takes them.
+#[pyfunction]
+pub fn arrow_stream<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let mut batches = batches_of(object)?.peekable();
+    let schema = match batches.peek() {
+        Some(Ok(first)) => first.schema(),
+        Some(Err(error)) => return Err(PyValueError::new_err(format!("the Arrow data cannot be used: {error}"))),
+        // Without batches a stream says its schema all the same.
+        None => stream_of(object)?.schema(),
+    };
+    let written = py.detach(|| tidemill_connect::arrow_stream(&schema, batches)).map_err(unusable)?;
+    Ok(PyBytes::new(py, &written))
 }

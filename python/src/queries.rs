@@ -50,7 +50,7 @@ impl Queries for DuckDb {
                     QueryForm::Lists => "lists",
                     QueryForm::Columns => "columns",
                 };
-                let limits = (limits.time_max.as_secs_f64(), limits.rows_max);
+                let limits = (limits.time_max.as_secs_f64(), limits.rows_max, limits.memory_max);
                 let sqls = py.import("tidemill.sql")?;
                 stream_of(&sqls.call_method1(
                     "answered",

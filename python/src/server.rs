@@ -18,7 +18,50 @@ pub struct Server {
     session: Arc<tidemill_runtime::Session>,
 }
 
-/// Serves a session. `limits`: calls, connections, bytes of a body, rows of a query; and seconds of a query.
+/// The limits of a server, by name (`Limits` of the server); times are in seconds.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct GivenLimits {
+    calls_max: usize,
+    asks_max: usize,
+    connections_max: usize,
+    readers_max: usize,
+    body_bytes_max: usize,
+    queries_max: usize,
+    queries_waiting_max: usize,
+    query_seconds_max: f64,
+    query_rows_max: usize,
+    table_rows_max: usize,
+    query_memory_max: usize,
+    silence_seconds_max: f64,
+    drain_seconds_max: f64,
+}
+
+impl GivenLimits {
+    fn limits(self) -> PyResult<Limits> {
+        let time = |name: &str, seconds: f64| {
+            let wrong = |_| PyValueError::new_err(format!("{name}={seconds} is no number of seconds"));
+            Duration::try_from_secs_f64(seconds).map_err(wrong)
+        };
+        Ok(Limits {
+            calls_max: self.calls_max,
+            asks_max: self.asks_max,
+            queries_max: self.queries_max,
+            queries_waiting_max: self.queries_waiting_max,
+            query_time_max: time("query_seconds_max", self.query_seconds_max)?,
+            query_rows_max: self.query_rows_max,
+            table_rows_max: self.table_rows_max,
+            query_memory_max: self.query_memory_max,
+            connections_max: self.connections_max,
+            readers_max: self.readers_max,
+            body_bytes_max: self.body_bytes_max,
+            silence_max: time("silence_seconds_max", self.silence_seconds_max)?,
+            drain_max: time("drain_seconds_max", self.drain_seconds_max)?,
+        })
+    }
+}
+
+/// Serves a session.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn serve(
@@ -30,13 +73,9 @@ pub fn serve(
     users: Option<PathBuf>,
     tls: Option<(PathBuf, PathBuf)>,
     insecure: bool,
-    limits: (usize, usize, usize, usize, f64),
+    limits: GivenLimits,
 ) -> PyResult<Server> {
-    let (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max) = limits;
-    let query_time_max = Duration::try_from_secs_f64(query_seconds_max)
-        .map_err(|_| PyValueError::new_err(format!("query_seconds_max={query_seconds_max} is no number of seconds")))?;
-    let limits =
-        Limits { calls_max, connections_max, body_bytes_max, query_rows_max, query_time_max, ..Limits::default() };
+    let limits = limits.limits()?;
     let session = session.get().session.clone();
     let served = session.clone();
     let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key });

@@ -663,6 +663,101 @@ def test_a_call_that_waits_is_canceled(app, in_block):
         assert db.execute("SELECT balance FROM accounts WHERE id = 'ada'").fetchone() == (3,)
 
 
+SLOW = "SELECT count(*) FROM range(10000000) a, range(100000) b WHERE a.range % 7 = b.range % 11"
+
+
+@pytest.mark.parametrize("timeout", ["300", "'300ms'", "'0.3s'"])
+def test_a_statement_has_the_time_that_its_client_gives_it(bank, timeout):
+    _, server = bank
+    with connect(server) as db:
+        db.execute(f"SET statement_timeout = {timeout}")
+        assert db.execute("SHOW statement_timeout").fetchone() == ("300ms",)
+        state, said = code_of(db, SLOW)
+        assert (state, said.message_primary) == ("57014", "canceling statement due to statement timeout")
+        state, _ = code_of(db, SLOW, prepare=True)
+        assert state == "57014"
+        # It is for each statement, not for all together.
+        for _ in range(4):
+            db.execute("SELECT count(*) FROM accounts, range(1000)")
+            time.sleep(0.1)
+        assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 1)
+        assert code_of(db, "SET statement_timeout = 'soon'")[0] == "22023"
+    with connect(server, options="-c statement_timeout=300ms") as db:
+        assert code_of(db, SLOW)[0] == "57014"
+
+
+def test_the_lesser_time_of_server_and_client_holds(app):
+    with served(app, query_seconds_max=0.3) as (_, server), connect(server) as db:
+        db.execute("SET statement_timeout = '1h'")
+        state, said = code_of(db, SLOW)
+        assert (state, said.message_primary) == ("57014", "the query took more than 0.3 seconds")
+
+
+@pytest.mark.parametrize("way", ["simple", "in a block", "pipeline"])
+def test_a_call_is_waited_for_no_longer_than_its_client_says(app, way):
+    # The function of a sink holds the first epoch, and so the replies after it.
+    held = threading.Event()
+    app.sink(app.transactions["deposit"].committed, lambda batch: held.wait(20))
+    with served(app) as (_, server), connect(server) as db:
+        assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 1)
+        db.execute("SET statement_timeout = 300")
+        with (
+            db.transaction() if way == "in a block" else contextlib.nullcontext(),
+            pytest.raises(psycopg.Error) as late,
+        ):
+            with db.pipeline() if way == "pipeline" else contextlib.nullcontext():
+                values = None if way == "simple" else ["ada", 2]
+                db.execute("SELECT * FROM deposit('ada', 2)" if way == "simple" else CALL, values)
+        assert late.value.sqlstate == "57014", late.value
+        held.set()
+        db.execute("RESET statement_timeout")
+        # It ran all the same.
+        assert db.execute("SELECT balance FROM accounts WHERE id = 'ada'").fetchone() == (3,)
+
+
+CALL = "SELECT * FROM deposit(%s, %s)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT balance * 2 FROM deposit('ada', 1)",
+        "SELECT * FROM deposit('ada', 1) WHERE balance > 0",
+        "SELECT a.id FROM accounts a JOIN deposit('ada', 1) d ON a.id = d.account",
+        "SELECT deposit('ada', 1), 2",
+        "SELECT * FROM accounts WHERE balance > (SELECT balance FROM deposit('ada', 1))",
+    ],
+)
+def test_a_call_stands_alone(bank, text):
+    mill, server = bank
+    with connect(server) as db:
+        state, said = code_of(db, text)
+        assert (state, said.message_primary) == (
+            "0A000",
+            "a call stands alone: deposit(...) is no part of a query",
+        )
+        assert "FROM deposit(...)" in said.message_hint
+        assert len(mill.table("accounts")) == 0
+
+
+def test_copy_says_what_to_do_instead(bank):
+    _, server = bank
+    with connect(server) as db:
+        state, said = code_of(db, "COPY accounts TO STDOUT")
+        assert state == "0A000" and "SELECT" in said.message_hint and "changed" not in said.message_hint
+        state, said = code_of(db, "COPY accounts FROM STDIN")
+        assert state == "0A000" and "rows are changed by procedures" in said.message_hint
+
+
+def test_a_search_path_has_public(bank):
+    _, server = bank
+    with connect(server) as db:
+        for path in ('public, "$user"', '"$user", public', "a, b, public", "'public'"):
+            db.execute(f"SET search_path = {path}")
+            assert db.execute("SHOW search_path").fetchone() == ("public",)
+        assert code_of(db, "SET search_path = a, b")[0] == "0A000"
+
+
 # Events.
 
 

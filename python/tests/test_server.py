@@ -1,6 +1,7 @@
 """Calls, reads and pushes over HTTP, from clients of every kind, through crashes and to the end."""
 
 import asyncio
+import dataclasses
 import http.client
 import io
 import json
@@ -13,12 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 import tidemill as tm
+from tidemill.serving import Limits
 
 BANK = """
 import tidemill as tm
@@ -48,6 +51,26 @@ def deposit(ev, a=accounts.row("account", create=True)):
 @app.transaction(notes)
 def note(ev, a=accounts.row("text", create=True)):
     a.balance += 1
+"""
+
+ITEMS = """
+import tidemill as tm
+
+class Item(tm.Row):
+    number: int = tm.key()
+    text: str
+
+class Put(tm.Event):
+    number: int
+    text: str
+
+app = tm.App("items")
+items = app.table(Item)
+puts = app.source(Put)
+
+@app.transaction(puts)
+def put(ev, item=items.row("number", create=True)):
+    item.text = ev.text
 """
 
 
@@ -521,6 +544,60 @@ def test_a_client_pushes(module):
             client.push("nothing", [])
 
 
+def test_a_client_pushes_arrow(module):
+    app = module(PUSHED, prelude="").app
+    pa = pytest.importorskip("pyarrow")
+    with served(app) as (mill, server), tm.connect(server.url) as client:
+        epoch = client.push("votes", pa.table({"choice": ["tea", "milk", "tea"]}))
+        assert mill.table("choices").epoch >= epoch
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 2}
+        # Dictionaries and views, a batch, and one without rows.
+        client.push("votes", pa.table({"choice": pa.array(["tea", "tea"]).dictionary_encode()}))
+        client.push("votes", pa.record_batch({"choice": pa.array(["tea"], pa.string_view())}))
+        client.push("votes", pa.table({"choice": pa.array([], pa.string())}))
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 5}
+        for wrong, says in (
+            ({"choice": [1]}, "field 'choice'"),
+            ({"choice": ["tea", None]}, "line 2, field 'choice': a value is missing"),
+            ({"choice": ["tea"], "colour": ["red"]}, "field 'colour': the event has no such field"),
+            ({"colour": ["red"]}, "field 'colour'"),
+        ):
+            with pytest.raises(tm.SchemaError, match=says):
+                client.push("votes", pa.table(wrong))
+        for wrong in ("tea", {"choice": "tea"}, 7):
+            with pytest.raises(tm.SchemaError, match="source 'votes': a .* is no events"):
+                client.push("votes", wrong)
+        assert client.row("choices", "tea") == {"name": "tea", "votes": 5}
+
+    async def asynchronously(url):
+        async with tm.connect(url) as client:
+            await client.push("votes", pa.table({"choice": ["water"]}))
+            assert await client.row("choices", "water") == {"name": "water", "votes": 1}
+
+    with served(module(PUSHED, prelude="").app) as (_, server):
+        asyncio.run(asynchronously(server.url))
+
+
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+
+
+def test_what_is_no_arrow_stream_is_refused(module):
+    pa = pytest.importorskip("pyarrow")
+    out = io.BytesIO()
+    events = pa.table({"choice": ["tea", "milk"]})
+    with pa.ipc.new_stream(out, events.schema) as writer:
+        writer.write_table(events)
+    stream = out.getvalue()
+    with served(module(PUSHED, prelude="").app) as (mill, server):
+        assert ask(server.url, "/stream/votes", stream, headers=ARROW)[0] == 200
+        for wrong in (b"", b'{"choice": "tea"}', stream[:100], stream[100:], b"\xff" * 64):
+            status, _, text = ask(server.url, "/stream/votes", wrong, headers=ARROW)
+            assert status == 400 and "not an Arrow stream" in json.loads(text)["error"], (wrong, text)
+        # As lines it is nothing, either.
+        assert ask(server.url, "/stream/votes", stream)[0] == 400
+        assert ask(server.url, "/health")[0] == 200
+
+
 PUSHED = """
 import tidemill as tm
 
@@ -629,3 +706,121 @@ def test_an_asynchronous_client_sees_the_end(app):
 
     with served(app) as (mill, server):
         asyncio.run(main(mill, server))
+
+
+def test_others_are_answered_while_a_table_is_read(module):
+    """Rows are written beside the thread of the connections: nobody waits while it is done."""
+    items = module(ITEMS, prelude="").app
+    with items.start(workers=1) as mill, mill.serve() as server:
+        text = "a text that makes a row long " * 4
+        mill.send("puts", [{"number": number, "text": text} for number in range(100_000)])
+        mill.flush()
+        ask(server.url, "/tables/items?limit=1")  # The table is copied.
+        answered, is_over = [], threading.Event()
+
+        def others():
+            with tm.connect(server.url) as client:
+                while not is_over.is_set():
+                    before = time.monotonic()
+                    client.row("items", 1)
+                    answered.append(time.monotonic() - before)
+
+        for kind in ("application/x-ndjson", "application/vnd.apache.arrow.stream"):
+            thread = threading.Thread(target=others)
+            answered.clear()
+            is_over.clear()
+            thread.start()
+            before = time.monotonic()
+            status, headers, body = ask(server.url, "/tables/items", headers={"Accept": kind})
+            took = time.monotonic() - before
+            is_over.set()
+            thread.join()
+            assert (status, headers["Tidemill-Rows"], headers["Content-Type"]) == (200, "100000", kind)
+            assert headers["Transfer-Encoding"] == "chunked" and len(body) > 10_000_000
+            # One that is written at once makes the others wait for nearly all of the time.
+            assert max(answered) < took / 2 or took < 0.2, (max(answered), took)
+        lines = [json.loads(line) for line in ask(server.url, "/tables/items")[2].splitlines()]
+        assert [line["number"] for line in lines] == list(range(100_000))
+        assert ask(server.url, "/tables/items?offset=99990&limit=50")[2].count(b"\n") == 10
+        assert ask(server.url, "/tables/items?limit=0")[2] == b""
+
+
+def test_limits_have_names(app):
+    """What each limit refuses, over HTTP, and how it says so."""
+    limits = {"readers_max": 1, "asks_max": 0, "queries_max": 0, "queries_waiting_max": 0}
+    with app.start(workers=1) as mill, mill.serve(**limits) as server, tm.connect(server.url) as client:
+        with client.follow("deposit.committed"):
+            assert ask(server.url, "/streams/deposit.committed")[0] == 503
+        for path, body in (("/tables/accounts", None), ("/tables/accounts/ada", None), ("/query", "select 1")):
+            status, headers, text = ask(server.url, path, body)
+            assert (status, headers["Retry-After"]) == (503, "1"), (path, text)
+        assert client.deposit(account="ada", amount=1)["balance"] == 1
+
+
+def test_a_read_of_a_table_has_a_limit_of_its_own(module):
+    items = module(ITEMS, prelude="").app
+    psycopg = pytest.importorskip("psycopg")
+    with items.start(workers=1) as mill, mill.serve(table_rows_max=5, query_rows_max=3) as server:
+        mill.send("puts", [{"number": number, "text": "x"} for number in range(6)])
+        status, _, text = ask(server.url, "/tables/items")
+        assert status == 400 and "6 rows were asked for, and 5 are given" in json.loads(text)["error"]
+        assert ask(server.url, "/tables/items?limit=5")[2].count(b"\n") == 5
+        assert ask(server.url, "/tables/items?offset=1")[2].count(b"\n") == 5
+        assert ask(server.url, "/query", "select * from items where number < 4")[0] == 400
+        with psycopg.connect(server.postgres_url, autocommit=True) as db:
+            for in_block in (False, True):
+                with db.transaction() if in_block else nullcontext():
+                    assert len(db.execute("select number from items limit 5").fetchall()) == 5
+                with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="6 rows, and 5"):
+                    with db.transaction() if in_block else nullcontext():
+                        db.execute("select * from items")
+            assert db.execute("select text from items where number = 5").fetchall() == [("x",)]
+
+
+def test_silence_ends_a_connection(app):
+    with app.start(workers=1) as mill, mill.serve(silence_seconds_max=0.2) as server:
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as silent:
+            silent.sendall(b"POST /call/deposit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+            assert silent.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_end_waits_no_longer_than_it_may(app):
+    with app.start(workers=1) as mill:
+        server = mill.serve(drain_seconds_max=0.2)
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as half:
+            half.sendall(b"POST /call/deposit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+            time.sleep(0.1)
+            before = time.monotonic()
+            server.stop()
+            # Ten seconds, if it were the default.
+            assert time.monotonic() - before < 8
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"readers": 1}, "there is no limit 'readers'"),
+        ({"readers_max": -1}, "readers_max=-1 is not a limit"),
+        ({"calls_max": 1.5}, "calls_max=1.5 is not a limit"),
+        ({"drain_seconds_max": float("nan")}, "drain_seconds_max=nan is not a limit"),
+        ({"asks_max": True}, "asks_max=True is not a limit"),
+    ],
+)
+def test_what_is_no_limit_is_refused(app, limits, says):
+    with app.start(workers=1) as mill, pytest.raises(tm.PlanError, match=says):
+        mill.serve(**limits)
+
+
+def test_the_command_has_all_limits(tmp_path):
+    names = [field.name for field in dataclasses.fields(Limits)]
+    said = subprocess.run([sys.executable, "-m", "tidemill", "serve", "--help"], capture_output=True, text=True).stdout
+    here = os.path.dirname(__file__)
+    documents = [Path(here, "../../docs", name).read_text("utf-8") for name in ("server.md", "command-line.md")]
+    for name in names:
+        option = "--" + name.replace("_", "-")
+        assert option in said and all(option in text for text in documents), option
+    with started(tmp_path, "--readers-max", "0") as (_, line):
+        url = re.search(r"http://\S+", line)[0]
+        assert ask(url, "/streams/deposit.committed")[0] == 503

@@ -4,6 +4,7 @@ kept, and changed again. So the search goes on from what it has reached, as if i
 The server is a process of its own. It must not panic, must frame what it answers, and must serve others meanwhile.
 """
 
+import io
 import os
 import random
 import re
@@ -14,9 +15,10 @@ import struct
 import time
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 from test_postgres import EXECUTE, SYNC, bind, message, parse, startup
-from test_server import started
+from test_server import BANK, started
 
 import tidemill as tm
 
@@ -157,6 +159,27 @@ CONVERSATIONS = [
 ]
 
 
+CLICKS = """
+class Click(tm.Event):
+    account: str
+    times: int
+
+clicks = app.source(Click)
+
+@app.transaction(clicks)
+def click(ev, a=accounts.row("account", create=True)):
+    a.balance += ev.times
+"""
+
+
+def arrow_stream():
+    events = pa.table({"account": ["ada", "eve"], "times": [1, 2]})
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, events.schema) as writer:
+        writer.write_table(events)
+    return out.getvalue()
+
+
 def request(method, path, body=b"", *headers):
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -170,6 +193,8 @@ REQUESTS = [
     [request("POST", "/query", b"select * from accounts", "Accept: application/vnd.apache.arrow.stream")],
     [request("GET", "/streams/deposit.committed", b"", "Last-Event-ID: 1.2", "Connection: close")],
     [request("GET", "/metrics", b"", "Accept-Encoding: gzip"), request("GET", "/")],
+    [request("POST", "/stream/clicks", b'{"account": "ada", "times": 1}\n{"account": "eve", "times": 2}')],
+    [request("POST", "/stream/clicks", arrow_stream(), "Content-Type: application/vnd.apache.arrow.stream")],
     [b"POST /call/deposit HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\n{}}\r\n", b"0\r\n\r\n"],
 ]
 
@@ -178,7 +203,7 @@ REQUESTS = [
 def test_inputs_that_were_changed_harm_nobody(tmp_path, protocol):
     begins, seen_in = (CONVERSATIONS, seen_in_messages) if protocol == "postgresql" else (REQUESTS, seen_in_responses)
     rng = random.Random(TURNS)
-    with started(tmp_path, "--state", "state") as (process, line):
+    with started(tmp_path, "--state", "state", program=BANK + CLICKS) as (process, line):
         places = {what: urlsplit(re.search(rf"{what}://\S+", line)[0]) for what in ("http", "postgresql")}
         place, url = places[protocol], places["http"].geturl()
         kept, ways, calls = [], set(), 0

@@ -8,6 +8,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -367,7 +368,7 @@ def test_another_method(mill):
 
 def test_too_many_queries_at_once(mill):
     slow = "select count(*) from range(100000000) a, range(100000000) b"
-    with mill.serve(query_seconds_max=3) as server:
+    with mill.serve(query_seconds_max=3, queries_waiting_max=0) as server:
         threads = [threading.Thread(target=ask, args=(server.url, slow)) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -385,6 +386,33 @@ def test_too_many_queries_at_once(mill):
         for thread in threads:
             thread.join()
         assert lines(ask(server.url, "select 1 as one")) == [{"one": 1}]
+
+
+def test_a_few_queries_wait(mill):
+    """A page of six panels asks all of them at once."""
+    with mill.serve() as server, ThreadPoolExecutor(6) as panels:
+        asked = ["select count(*) as rows from range(20000000) where range % 3 = 0"] * 6
+        answers = list(panels.map(lambda query: ask(server.url, query), asked))
+        assert [lines(answer) for answer in answers] == [[{"rows": 6666667}]] * 6
+
+
+HUGE = "select range, hash(range) as order_by, repeat('x', 50) as text from range(20000000) order by order_by"
+
+
+def test_a_query_that_takes_too_much_memory(mill, tmp_path, monkeypatch):
+    """It is refused, puts nothing into files, and calls and other queries go on."""
+    monkeypatch.chdir(tmp_path)
+    with mill.serve(query_memory_max=128 << 20) as server, tm.connect(server.url) as client:
+        with ThreadPoolExecutor(1) as beside:
+            huge = beside.submit(ask, server.url, f"select count(text) as texts from ({HUGE} limit 19999999)")
+            calls = 0
+            while not huge.done():
+                calls += 1
+                assert client.deposit(account="beside", amount=1)["balance"] == calls
+        status, _, body = huge.result()
+        assert status == 400 and "more memory than it may have, 32.0 MiB" in json.loads(body)["error"], body
+        assert calls > 0 and list(tmp_path.iterdir()) == []
+        assert client.sql("select balance from accounts where id = 'a2'") == [{"balance": 20}]
 
 
 def test_the_client(mill):

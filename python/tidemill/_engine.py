@@ -161,6 +161,11 @@ def start(job: Job) -> NativeSession:
     return _native.start(job)
 
 
+def arrow_stream(data: object) -> bytes:
+    """The bytes of an Arrow stream with an Arrow object's rows, as a server takes them. Raises ``ValueError``."""
+    return _native.arrow_stream(data)
+
+
 def serve(
     session: NativeSession,
     host: str,
@@ -169,10 +174,10 @@ def serve(
     users: str | None,
     tls: tuple[str, str] | None,
     insecure: bool,
-    limits: tuple[int, int, int, int, float],
+    limits: Mapping[str, float],
 ) -> NativeServer:
-    """Serves a session. ``tls``: the files of a certificate and its key. ``limits``: calls, connections, bytes of a
-    body, rows of a query; and seconds of a query. Raises ``RunError``."""
+    """Serves a session. ``tls``: the files of a certificate and its key. ``limits``: those of
+    ``serving.Limits`` by name. Raises ``RunError``."""
     return _native.serve(session, host, port, postgres_port, users, tls, insecure, limits)
 
 

@@ -1,6 +1,6 @@
 """The native module. Only ``tidemill._engine`` and ``tidemill.__main__`` call it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 def analyze(plan_json: str) -> str:
@@ -88,6 +88,9 @@ class Session:
         """Calls a transaction once for each row of an Arrow object or ``Frame``, at most 8,192: by call, the epoch, the
         record that it returned, and, if it aborted, the reason and the values seen."""
 
+def arrow_stream(rows: object, /) -> bytes:
+    """The bytes of an Arrow stream with the batches of an Arrow object. Raises ``ValueError``."""
+
 class Metrics:
     """What a server counts."""
 
@@ -122,7 +125,7 @@ def serve(
     users: str | None,
     tls: tuple[str, str] | None,
     insecure: bool,
-    limits: tuple[int, int, int, int, float],
+    limits: Mapping[str, float],
     /,
 ) -> Server:
     """Serves a session over HTTP and to clients of PostgreSQL. Raises ``tidemill.RunError``."""

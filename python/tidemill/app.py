@@ -712,11 +712,11 @@ class App:
         free if ``port`` is 0.
 
         Answers what is under way, then ends as ``start`` does, and gives the summary. ``options`` are those of
-        ``start``. With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. With ``tls_cert``
-        and ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. Addresses that other machines
-        reach need both, unless ``insecure`` allows them without. ``telemetry`` sends what the server counts by
-        OpenTelemetry. Raises what ``start`` raises, and ``RunError`` where the address cannot be served, or where
-        OpenTelemetry's SDK is missing.
+        ``start``, and the limits of ``Session.serve``. With ``users``, a file that ``tidemill user`` writes, everybody
+        is asked who he is. With ``tls_cert`` and ``tls_key``, a certificate and its key in PEM, all that is sent is
+        encrypted. Addresses that other machines reach need both, unless ``insecure`` allows them without. ``telemetry``
+        sends what the server counts by OpenTelemetry. Raises what ``start`` raises, and ``RunError`` where the address
+        cannot be served, or where OpenTelemetry's SDK is missing.
         """
         place = Place(host, port, postgres, postgres_port, users, tls_cert, tls_key, insecure, telemetry)
         return serve(self, place, quiet, options)

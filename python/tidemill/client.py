@@ -150,8 +150,11 @@ class Client:
         connection.send(exchange.chunk(b""))
         return outcomes
 
-    def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
+    def push(self, source: str, events: Iterable[dict[str, Any]] | object) -> int:
         """Sends events to a source without a connector; all of them, or none where one is wrong.
+
+        They are dicts, or an Arrow object: whatever has ``__arrow_c_stream__``, such as a table of pyarrow or a frame
+        of polars, with a column for each field of the event.
 
         They are in the history when it returns: the number of an epoch that follows them. Raises ``SchemaError`` for a
         wrong event, and as a call does.
@@ -318,7 +321,7 @@ class AsyncClient:
             self._calls = _Calls(self)
         return exchange.reply(await self._waited(self._calls.make(line)))
 
-    async def push(self, source: str, events: Iterable[dict[str, Any]]) -> int:
+    async def push(self, source: str, events: Iterable[dict[str, Any]] | object) -> int:
         """``Client.push``."""
         return exchange.pushed(await self._ask(exchange.push(source, events)))
 

@@ -12,10 +12,13 @@ from datetime import datetime, timezone
 from typing import Any, cast
 from urllib.parse import quote
 
+from . import _engine
+from .data import is_arrow
 from .errors import GoneError, IdempotencyError, MissedError, PlanError, RunError, SchemaError
 from .replies import Reply, result_of
 
 FOUND = 200
+_ARROW = "application/vnd.apache.arrow.stream"
 _NOT_FOUND, _ABORTED, _GONE, _WRONG = 404, 409, 410, (400, 422)
 
 
@@ -148,9 +151,18 @@ def reply(answer: Answer) -> Reply:
     return result_of(said["epoch"], said["committed"], None)
 
 
-def push(source: str, events: Iterable[Mapping[str, Any]]) -> Request:
-    """To push events into a source."""
-    return _post(f"/stream/{quote(source, safe='')}", b"\n".join(_json(event) for event in events))
+def push(source: str, events: Iterable[Mapping[str, Any]] | object) -> Request:
+    """To push events into a source: dicts, or an Arrow object. Raises ``SchemaError`` where it is neither."""
+    path = f"/stream/{quote(source, safe='')}"
+    if is_arrow(events):
+        try:
+            return Request("POST", path, _engine.arrow_stream(events), {"Content-Type": _ARROW})
+        except ValueError as error:
+            raise SchemaError(f"source '{source}': {error}") from None
+    if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
+        hint = "give dicts, or an object with __arrow_c_stream__, such as a table of pyarrow or a frame of polars"
+        raise SchemaError(f"source '{source}': a {type(events).__name__} is no events", hint)
+    return _post(path, b"\n".join(_json(event) for event in events))
 
 
 def pushed(answer: Answer) -> int:

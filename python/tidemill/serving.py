@@ -8,20 +8,66 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ._engine import NativeServer
+from .errors import PlanError
 from .summary import RunSummary
 from .telemetry import Telemetry
 
 if TYPE_CHECKING:
     from .app import App
 
-__all__ = ["Place", "Server", "serve"]
+__all__ = ["Limits", "Place", "Server", "serve"]
 
 POSTGRES_PORT = 5433
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much clients may make pile up; beyond it a request is refused (docs/server.md#limits)."""
+
+    calls_max: int = 10_000
+    """Calls without a reply."""
+    asks_max: int = 1_000
+    """Reads and pushes without an answer."""
+    connections_max: int = 1_000
+    """Open connections of each protocol."""
+    readers_max: int = 100
+    """Readers of streams, of both protocols together."""
+    body_bytes_max: int = 1 << 20
+    """Bytes of a request's body, or of a message."""
+    queries_max: int = 4
+    """Queries that run at once."""
+    queries_waiting_max: int = 16
+    """Queries that wait until they may run, each for as long as a query may run."""
+    query_seconds_max: float = 30.0
+    """How long a query may run."""
+    query_rows_max: int = 100_000
+    """Rows that a query may give."""
+    table_rows_max: int = 10_000_000
+    """Rows of a table that a read may give which is no query."""
+    query_memory_max: int = 1 << 30
+    """Bytes of memory of all queries together, beside the tables that they read: each has an equal part."""
+    silence_seconds_max: float = 60.0
+    """How long a connection may be silent, and a body or a message may take."""
+    drain_seconds_max: float = 10.0
+    """How long the end waits for what is under way."""
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> tuple[Limits, dict[str, Any]]:
+        """The limits among options, and the other options."""
+        names = {field.name for field in fields(Limits)}
+        others = {name: value for name, value in given.items() if name not in names}
+        limits = Limits(**{name: value for name, value in given.items() if name in names})
+        for name, value in asdict(limits).items():
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not value >= 0 or (isinstance(value, float) and "seconds" not in name):
+                what = "seconds" if "seconds" in name else "a whole number"
+                raise PlanError(f"{name}={value!r} is not a limit", f"give {what} from 0")
+        return limits, others
 
 
 class Server:
@@ -74,6 +120,7 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
     # One who wants any port has several servers, perhaps.
     default = POSTGRES_PORT if place.port else 0
     postgres_port = default if place.postgres_port is None else place.postgres_port
+    limits, options = Limits.of(options)
     with interruptible(), app.start(**options) as mill:
         try:
             served = mill.serve(
@@ -86,6 +133,7 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
                 tls_key=place.tls_key,
                 insecure=place.insecure,
                 telemetry=place.telemetry,
+                **asdict(limits),
             )
             with served as server:
                 if not quiet:

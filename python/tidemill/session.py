@@ -11,7 +11,7 @@ import time
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -24,7 +24,7 @@ from .names import foreign
 from .replies import Reply, result_of
 from .results import Rows
 from .schema import Event
-from .serving import Server
+from .serving import Limits, Server
 from .sql import Parameters, Queried, connected, queried
 from .stream import Source, Stream, Transaction
 from .summary import RunSummary
@@ -276,29 +276,29 @@ class Session:
         tls_key: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         telemetry: bool = False,
-        calls_max: int = 10_000,
-        connections_max: int = 1_000,
-        body_bytes_max: int = 1 << 20,
-        query_rows_max: int = 100_000,
-        query_seconds_max: float = 30.0,
+        **limits: float,
     ) -> Server:
         """Serves the session over HTTP, on any free port unless one is given; use it in a ``with`` block.
 
         So are clients of PostgreSQL, on a port of their own, unless ``postgres`` is ``False``.
 
         With ``users``, a file that ``tidemill user`` writes, everybody is asked who he is. With ``tls_cert`` and
-        ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. The limits are those of ``tidemill
-        serve`` (docs/server.md). Raises ``RunError`` where the address cannot be served: one that other machines reach
-        needs users and a certificate, or ``insecure=True``. With ``telemetry``, what the server counts is sent by
-        OpenTelemetry, to where its environment variables say; ``RunError`` where its SDK is missing.
+        ``tls_key``, a certificate and its key in PEM, all that is sent is encrypted. ``limits`` are those of ``tidemill
+        serve``, such as ``calls_max=100`` or ``query_seconds_max=5`` (docs/server.md#limits). Raises ``RunError`` where
+        the address cannot be served: one that other machines reach needs users and a certificate, or ``insecure=True``.
+        With ``telemetry``, what the server counts is sent by OpenTelemetry, to where its environment variables say;
+        ``RunError`` where its SDK is missing.
         """
-        limits = (calls_max, connections_max, body_bytes_max, query_rows_max, query_seconds_max)
+        wanted, others = Limits.of(limits)
+        if others:
+            names = ", ".join(field.name for field in fields(Limits))
+            raise PlanError(f"there is no limit {next(iter(others))!r}", f"limits: {names}")
         file = None if users is None else os.fspath(users)
         if (tls_cert is None) != (tls_key is None):
             raise PlanError("a certificate comes with its key", "give both tls_cert= and tls_key=")
         tls = None if tls_cert is None or tls_key is None else (os.fspath(tls_cert), os.fspath(tls_key))
         own_port = postgres_port if postgres else None
-        native = _engine.serve(self._native, host, port, own_port, file, tls, insecure, limits)
+        native = _engine.serve(self._native, host, port, own_port, file, tls, insecure, asdict(wanted))
         if not telemetry:
             return Server(native)
         try:

@@ -29,8 +29,10 @@ _SEALED = {
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "python_enable_replacements": False,
+    "temp_directory": "",
 }
-"""Nothing but the tables can be reached: no files, no network, no variables of the program."""
+"""Nothing but the tables can be reached: no files, also not for what is larger than memory, no network, no variables of
+the program."""
 
 _PLAIN = {
     "boolean": "boolean",
@@ -141,18 +143,24 @@ def _with(connection: Any, tables: Mapping[str, Frame], epoch: int) -> Any:
     return connection
 
 
-def _sealed(threads: int | None) -> Any:
+def _sealed(threads: int | None, memory_max: int | None) -> Any:
     """A DuckDB in memory that reaches nothing else."""
-    return _duckdb().connect(":memory:", config=_SEALED if threads is None else {**_SEALED, "threads": threads})
+    config: dict[str, Any] = dict(_SEALED)
+    if threads is not None:
+        config["threads"] = threads
+    if memory_max is not None:
+        config["memory_limit"] = f"{memory_max}B"
+    return _duckdb().connect(":memory:", config=config)
 
 
 _LOCKED = "set global TimeZone = 'UTC'; set lock_configuration = true"
 
 
 @lru_cache(maxsize=4)
-def _set_up(setup: str, threads: int | None) -> Any:
-    """One with tables and functions that many queries need. Each query has a cursor of it, with tables of its own."""
-    connection = _sealed(threads)
+def _set_up(setup: str, threads: int | None, memory_max: int | None) -> Any:
+    """One with tables and functions that many queries need. Each query has a cursor of it, with tables of its own; they
+    share its memory."""
+    connection = _sealed(threads, memory_max)
     connection.execute(setup)
     connection.execute(_LOCKED)
     return connection
@@ -167,25 +175,26 @@ def queried(
     timeout: float | None = None,
     rows_max: int | None = None,
     threads: int | None = None,
+    memory_max: int | None = None,
     is_wanted: Callable[[], bool] | None = None,
     setup: str | None = None,
 ) -> _Result:
     """The rows of one query, which reaches nothing but the tables.
 
     ``timeout``: seconds. ``rows_max``: a query that gives more rows is refused. ``threads``: the most that DuckDB may
-    have. ``is_wanted``: asked now and then, whether to go on. ``setup``: statements that make other tables and
-    functions, which are kept for the next query that needs them. Raises ``QueryError``, and ``RunError`` without
-    DuckDB.
+    have. ``memory_max``: bytes, beside the tables. ``is_wanted``: asked now and then, whether to go on. ``setup``:
+    statements that make other tables and functions, which are kept for the next query that needs them. Raises
+    ``QueryError``, and ``RunError`` without DuckDB.
     """
     if isinstance(parameters, (str, bytes)):
         raise QueryError(f"the parameters are the text {parameters!r}; give a list or a dict of them")
     duckdb = _duckdb()
     if setup is None:
-        connection = _with(_sealed(threads), tables, epoch)
+        connection = _with(_sealed(threads, memory_max), tables, epoch)
         # Answers are kept in a schema of their own, so that `show tables` has those of the application alone.
         connection.execute(f"create schema tidemill; {_LOCKED}")
     else:
-        connection = _with(_set_up(setup, threads).cursor(), tables, epoch)
+        connection = _with(_set_up(setup, threads, memory_max).cursor(), tables, epoch)
     with _told(duckdb, connection, timeout, is_wanted):
         _check(duckdb, connection, query)
         given = dict(parameters or {}) if parameters is None or isinstance(parameters, Mapping) else list(parameters)
@@ -244,6 +253,9 @@ def _told(
         watcher.start()
     try:
         yield
+    except duckdb.OutOfMemoryException:
+        limit = connection.sql("select current_setting('memory_limit')").fetchone()[0]
+        raise QueryError(f"the query takes more memory than it may have, {limit}; ask for less at once") from None
     except duckdb.Error as error:
         if is_late.is_set():
             raise QueryError(f"the query took more than {timeout:g} seconds") from None
@@ -266,11 +278,12 @@ def answered(
     query: str,
     parameters: str | None,
     form: Literal["own", "plain", "lists", "columns"],
-    limits: tuple[float, int],
+    limits: tuple[float, int, int],
     is_wanted: Callable[[], bool],
     setup: str | None = None,
 ) -> Frame:
-    """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds and rows.
+    """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds, rows and
+    bytes of memory.
 
     ``form``: with the columns that DuckDB gives; with those of Tidemill's types; with lists of those, too; or the
     latter without rows. ``setup``: as for ``queried``. Raises ``QueryError`` for a number that none of these types
@@ -280,7 +293,7 @@ def answered(
         given = _parameters(None if parameters is None else json.loads(parameters))
     except (ArithmeticError, ValueError) as error:
         raise QueryError(f"a parameter is not a value: {error}") from None
-    timeout, rows_max = limits
+    timeout, rows_max, memory_max = limits
     if form == "columns":
         query, rows_max = f"select * from (\n{_bare(query)}\n) limit 0", 0
     threads = max(1, (os.cpu_count() or 1) // 4)
@@ -292,6 +305,7 @@ def answered(
         timeout=timeout,
         rows_max=rows_max,
         threads=threads,
+        memory_max=memory_max,
         is_wanted=is_wanted,
         setup=setup,
     )

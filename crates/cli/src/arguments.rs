@@ -2,7 +2,7 @@
 
 use crate::epoch::{parse_epoch, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
 use crate::options::RunOptions;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_audit::EventPosition;
@@ -375,27 +375,93 @@ pub struct ServeArguments {
     /// Allow an address that other machines reach without '--users', or without '--tls-cert'.
     #[arg(long, help_heading = "Server")]
     insecure: bool,
-    /// The most calls without a reply; more are refused with 503.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().calls_max, help_heading = "Server")]
-    calls_max: usize,
-    /// The most open connections of each protocol.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, help_heading = "Server")]
-    connections_max: usize,
     /// Send what '/metrics' counts by OpenTelemetry, to where the environment's OTEL_EXPORTER_OTLP_ENDPOINT says.
     #[arg(long, help_heading = "Server")]
     pub telemetry: bool,
     /// Keep the last N events of a stream in memory: a reader that was cut off goes on after the last one that it has.
     #[arg(long, value_name = "STREAM=N", value_parser = parse_kept, help_heading = "Server")]
     pub keep: Vec<(String, usize)>,
+    #[command(flatten)]
+    limits: LimitArguments,
+}
+
+/// How much clients may make pile up.
+#[derive(Debug, Args)]
+struct LimitArguments {
+    /// The most calls without a reply; more are refused with 503.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().calls_max, help_heading = "Limits")]
+    calls_max: usize,
+    /// The most reads and pushes without an answer.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().asks_max, help_heading = "Limits")]
+    asks_max: usize,
+    /// The most open connections of each protocol.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, help_heading = "Limits")]
+    connections_max: usize,
+    /// The most readers of streams, of both protocols together.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().readers_max, help_heading = "Limits")]
+    readers_max: usize,
     /// The most bytes of a request's body, or of a message.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().body_bytes_max, help_heading = "Server")]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().body_bytes_max, help_heading = "Limits")]
     body_bytes_max: usize,
+    /// The most queries that run at once.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().queries_max, help_heading = "Limits")]
+    queries_max: usize,
+    /// The most queries that wait until they may run, each as long as a query may run.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().queries_waiting_max, help_heading = "Limits")]
+    queries_waiting_max: usize,
     /// The longest that a query may run.
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().query_time_max.as_secs(), help_heading = "Server")]
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().query_time_max.as_secs(), help_heading = "Limits")]
     query_seconds_max: u64,
     /// The most rows that a query may give.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().query_rows_max, help_heading = "Server")]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().query_rows_max, help_heading = "Limits")]
     query_rows_max: usize,
+    /// The most rows of a table that a read may give which is no query.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().table_rows_max, help_heading = "Limits")]
+    table_rows_max: usize,
+    /// The memory of all queries together, beside the tables that they read, such as 2GiB.
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory, default_value = "1GiB", help_heading = "Limits")]
+    query_memory_max: usize,
+    /// How long a connection may be silent, and a body or a message may take.
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..), default_value_t = Limits::default().silence_max.as_secs(), help_heading = "Limits")]
+    silence_seconds_max: u64,
+    /// How long the end waits for what is under way.
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().drain_max.as_secs(), help_heading = "Limits")]
+    drain_seconds_max: u64,
+}
+
+impl LimitArguments {
+    fn limits(&self) -> Limits {
+        let &LimitArguments {
+            calls_max,
+            asks_max,
+            connections_max,
+            readers_max,
+            body_bytes_max,
+            queries_max,
+            queries_waiting_max,
+            query_seconds_max,
+            query_rows_max,
+            table_rows_max,
+            query_memory_max,
+            silence_seconds_max,
+            drain_seconds_max,
+        } = self;
+        Limits {
+            calls_max,
+            asks_max,
+            queries_max,
+            queries_waiting_max,
+            query_time_max: Duration::from_secs(query_seconds_max),
+            query_rows_max,
+            table_rows_max,
+            query_memory_max,
+            connections_max,
+            readers_max,
+            body_bytes_max,
+            silence_max: Duration::from_secs(silence_seconds_max),
+            drain_max: Duration::from_secs(drain_seconds_max),
+        }
+    }
 }
 
 /// A stream, and a number of events.
@@ -409,17 +475,14 @@ fn parse_kept(text: &str) -> Result<(String, usize), String> {
 impl ServeArguments {
     /// Where and how to serve.
     pub fn options(&self) -> ServeOptions {
-        let &ServeArguments { port, insecure, calls_max, connections_max, body_bytes_max, .. } = self;
-        let &ServeArguments { query_seconds_max, query_rows_max, .. } = self;
-        let query_time_max = Duration::from_secs(query_seconds_max);
-        let limits =
-            Limits { calls_max, connections_max, body_bytes_max, query_time_max, query_rows_max, ..Limits::default() };
+        let &ServeArguments { port, insecure, .. } = self;
         // One who wants any port has several servers, perhaps.
         let postgres_port = self.postgres_port.unwrap_or(if port == 0 { 0 } else { POSTGRES_PORT });
         let postgres_port = (!self.no_postgres).then_some(postgres_port);
         let users = self.users.clone();
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
+        let limits = self.limits.limits();
         ServeOptions { host: self.host.clone(), port, postgres_port, users, tls, insecure, limits }
     }
 }

@@ -80,7 +80,7 @@ mod views;
 pub use bad::RECORD_TEXT_BYTES_MAX;
 pub use choices::{Compression, InputEnd, IpcCompression, ParquetCompression};
 pub use clock::{Clock, SystemClock};
-pub use columnar::canonical;
+pub use columnar::{arrow_events, arrow_stream, canonical};
 pub use connector::{Connector, SinkConnection, SourceConnection, Unit};
 pub use connectors::{Generate, ReadClock, ReadCsv, ReadIpc, ReadJsonl, ReadParquet};
 pub use connectors::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};

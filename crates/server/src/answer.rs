@@ -3,7 +3,7 @@
 use crate::follow::Events;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Bytes};
+use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
@@ -20,8 +20,11 @@ pub const JSON_LINES: &str = "application/x-ndjson";
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 pub const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What a response says, whole or in parts.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
 /// A response, whole or a stream.
-pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+pub type Answer = Response<Body>;
 
 /// A whole response.
 pub fn whole(status: StatusCode, content: &'static str, body: impl Into<Bytes>) -> Answer {
@@ -31,16 +34,22 @@ pub fn whole(status: StatusCode, content: &'static str, body: impl Into<Bytes>) 
     response
 }
 
-/// A whole response with rows after an epoch.
-pub fn rows(epoch: u64, content: &'static str, body: Vec<u8>) -> Answer {
-    let mut response = whole(StatusCode::OK, content, body);
+/// Rows after an epoch.
+pub fn rows(epoch: u64, content: &'static str, body: Body) -> Answer {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
     response.headers_mut().insert(EPOCH, epoch.into());
     response
 }
 
+/// One row after an epoch.
+pub fn row(epoch: u64, body: Vec<u8>) -> Answer {
+    rows(epoch, JSON, Full::new(body.into()).boxed_unsync())
+}
+
 /// A response that comes in parts.
-pub fn stream(content: &'static str, body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Answer {
-    let mut response = Response::new(body.boxed_unsync());
+pub fn stream(content: &'static str, body: Body) -> Answer {
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -48,7 +57,7 @@ pub fn stream(content: &'static str, body: impl Body<Data = Bytes, Error = Infal
 
 /// Server-sent events.
 pub fn events(events: Events) -> Answer {
-    stream("text/event-stream", events)
+    stream("text/event-stream", events.boxed_unsync())
 }
 
 /// A JSON object with its status.

@@ -99,7 +99,7 @@ pub fn many(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
     let (to, made) = mpsc::channel(AHEAD);
     let caller = Caller { shared: shared.clone(), headers: head.headers, turn: Turn::default(), to };
     tokio::spawn(caller.run(body));
-    answer::stream(answer::JSON_LINES, Replies { made, first: None })
+    answer::stream(answer::JSON_LINES, Replies { made, first: None }.boxed_unsync())
 }
 
 /// A line of a request.

@@ -9,7 +9,8 @@ use crate::queries::{NotAsked, Query, QueryError, QueryForm};
 use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::tls::Tls;
-use crate::{calling, console, index, metrics, rows};
+use crate::{calling, console, index, metrics, pieces, rows};
+use arrow_array::RecordBatch;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -25,12 +26,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tidemill_connect::JsonRecords;
+use tidemill_connect::{JsonRecords, arrow_events};
+use tidemill_model::Schema;
 use tidemill_plan::Table;
 use tidemill_runtime::{BadRecord, Place, SessionError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Said where the run ended before a reply.
@@ -220,20 +223,20 @@ async fn push(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer
             return answer::error(StatusCode::NOT_FOUND, &format!("{error}; sources: {known}"));
         }
     };
+    let is_arrow = has_content(&request, answer::ARROW);
     let body = match body(shared, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let mut records = JsonRecords::new(&shared.session.source_schema(source));
-    for (number, line) in (1..).zip(body.split(|&byte| byte == b'\n')) {
-        if !line.trim_ascii().is_empty()
-            && let Err(bad) = records.push(line)
-        {
-            return answer::bad(&BadRecord { line: Some(number), ..bad });
-        }
-    }
-    let count = records.count();
-    let Some(pushed) = shared.asks.push(source, records.finish()) else { return busy(shared) };
+    let schema = shared.session.source_schema(source);
+    let read =
+        spawn_blocking(move || if is_arrow { arrow_events(&body, &schema) } else { json_events(&body, &schema) });
+    let events = match read.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
+        Ok(events) => events,
+        Err(bad) => return answer::bad(&bad),
+    };
+    let count = events.num_rows();
+    let Some(pushed) = shared.asks.push(source, events) else { return busy(shared) };
     match pushed.await {
         Ok(Ok(epoch)) => {
             let text = format!("{{\"events\":{count},\"epoch\":{epoch}}}\n");
@@ -242,6 +245,17 @@ async fn push(shared: &Shared, name: &str, request: Request<Incoming>) -> Answer
         Ok(Err(why)) => answer::error(StatusCode::SERVICE_UNAVAILABLE, &why),
         Err(_) => answer::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
     }
+}
+
+/// Events as JSON lines; or what is wrong with one.
+fn json_events(lines: &[u8], schema: &Schema) -> Result<RecordBatch, BadRecord> {
+    let mut records = JsonRecords::new(schema);
+    for (number, line) in (1..).zip(lines.split(|&byte| byte == b'\n')) {
+        if !line.trim_ascii().is_empty() {
+            records.push(line).map_err(|bad| BadRecord { line: Some(number), ..bad })?;
+        }
+    }
+    Ok(records.finish())
 }
 
 /// What a query's body may be, as JSON.
@@ -256,7 +270,7 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
-    let (is_arrow, is_json) = (accepts_arrow(&request), is_json(&request));
+    let (is_arrow, is_json) = (accepts_arrow(&request), has_content(&request, answer::JSON));
     let text = match body(shared, request).await {
         Ok(text) => text,
         Err(refused) => return refused,
@@ -289,13 +303,17 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
         )
         .await
     {
-        Ok(queried) if is_arrow => answer::rows(queried.epoch, answer::ARROW, rows::arrow_of(&queried)),
-        Ok(queried) => match rows::lines_of(&queried) {
-            Ok(lines) => answer::rows(queried.epoch, answer::JSON_LINES, lines),
-            Err(why) => answer::error(StatusCode::BAD_REQUEST, &why),
-        },
+        Ok(queried) => {
+            let (epoch, content) = (queried.epoch, if is_arrow { answer::ARROW } else { answer::JSON_LINES });
+            let begin = move || if is_arrow { Ok(rows::arrow_of(queried)) } else { rows::lines_of(queried) };
+            match pieces::body(begin).await {
+                Ok(body) => answer::rows(epoch, content, body),
+                Err(why) => answer::error(StatusCode::BAD_REQUEST, &why),
+            }
+        }
         Err(NotAsked::Busy) => {
-            answer::later(&format!("{} queries wait for their answers; try again", shared.limits.queries_max))
+            let (running, waiting) = (shared.limits.queries_max, shared.limits.queries_waiting_max);
+            answer::later(&format!("{running} queries may run at once while {waiting} others wait; try again"))
         }
         Err(NotAsked::Failed(error)) => {
             let (status, why) = match error {
@@ -308,9 +326,10 @@ async fn query(shared: &Shared, identity: &Identity, request: Request<Incoming>)
     }
 }
 
-fn is_json(request: &Request<Incoming>) -> bool {
+/// Whether the body is said to be of a type.
+fn has_content(request: &Request<Incoming>, wanted: &str) -> bool {
     let content = request.headers().get(CONTENT_TYPE).and_then(|content| content.to_str().ok());
-    content.is_some_and(|content| content.split(';').next().map(str::trim) == Some(answer::JSON))
+    content.is_some_and(|content| content.split(';').next().map(str::trim) == Some(wanted))
 }
 
 fn busy(shared: &Shared) -> Answer {
@@ -351,13 +370,23 @@ async fn table(shared: &Shared, name: &str, key: &[&str], request: &Request<Inco
     };
     let count = at.rows.num_rows();
     let at = if wanted.is_none() { rows::part(at, part) } else { at };
+    let (given, most) = (at.rows.num_rows(), shared.limits.table_rows_max);
+    if given > most {
+        let why = format!("{given} rows were asked for, and {most} are given at once; ask with ?offset= and ?limit=");
+        return answer::error(StatusCode::BAD_REQUEST, &why);
+    }
     let mut response = match wanted {
         Some(key) => match rows::row(table, &at, &key) {
-            Some(row) => answer::rows(at.epoch, answer::JSON, row),
+            Some(row) => answer::row(at.epoch, row),
             None => no_row(table, at.epoch),
         },
-        None if accepts_arrow(request) => answer::rows(at.epoch, answer::ARROW, rows::arrow(&at)),
-        None => answer::rows(at.epoch, answer::JSON_LINES, rows::lines(table, &at)),
+        None => {
+            let (epoch, table, is_arrow) = (at.epoch, table.clone(), accepts_arrow(request));
+            let content = if is_arrow { answer::ARROW } else { answer::JSON_LINES };
+            let begin = move || Ok::<_, Infallible>(if is_arrow { rows::arrow(at) } else { rows::lines(&table, at) });
+            let Ok(body) = pieces::body(begin).await;
+            answer::rows(epoch, content, body)
+        }
     };
     response.headers_mut().insert(answer::ROWS, count.into());
     response

@@ -3,8 +3,9 @@
 //! One thread serves all connections of HTTP (`http`, on `tokio`) and one those of PostgreSQL (`postgres`); they never wait
 //! for the engine. Others stand between them and the session: one sends calls and one takes their replies (`calls`), one
 //! asks for tables and sends what is pushed (`asks`), and one follows each stream that has readers (`follow`). SQL is
-//! answered by an engine that the server is given (`queries`), on a thread for each query. The `console` is a page for
-//! browsers, and what it asks for. Nothing below this crate knows of `async`.
+//! answered by an engine that the server is given (`queries`), on a thread for each query. Rows are written as bytes on
+//! further threads (`pieces`). The `console` is a page for browsers, and what it asks for. Nothing below this crate knows
+//! of `async`.
 //!
 //! # Invariant
 //!
@@ -26,6 +27,7 @@ mod index;
 mod limits;
 mod listen;
 mod metrics;
+mod pieces;
 mod postgres;
 mod queries;
 mod rows;
@@ -198,8 +200,12 @@ impl Server {
         let (calls, mut answers) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
         answers.push(asking);
-        let of_query = QueryLimits { time_max: limits.query_time_max, rows_max: limits.query_rows_max };
-        let queries = Arc::new(Asking::new(engine, limits.queries_max, of_query));
+        let of_query = QueryLimits {
+            time_max: limits.query_time_max,
+            rows_max: limits.query_rows_max,
+            memory_max: limits.query_memory_max / limits.queries_max.max(1),
+        };
+        let queries = Arc::new(Asking::new(engine, limits.queries_max, limits.queries_waiting_max, of_query));
         let hubs = Arc::new(Hubs::new(session.clone(), limits.readers_max));
         let shared = Arc::new(Shared {
             queries,

@@ -7,7 +7,9 @@ use arrow_schema::SchemaRef;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Answers queries over the tables of a session after one released epoch, which contains each call that was answered
 /// before; or as a snapshot has them.
@@ -58,6 +60,8 @@ pub struct QueryLimits {
     pub time_max: Duration,
     /// How many rows it may give.
     pub rows_max: usize,
+    /// How many bytes of memory it may have, beside the tables that it reads.
+    pub memory_max: usize,
 }
 
 /// The rows of a query.
@@ -102,24 +106,32 @@ impl Drop for Waiter {
 }
 
 /// The engine, and the places of those who ask it.
+///
+/// A query takes one of the places, then waits until it may run; both end when the engine is done with it.
 pub struct Asking {
     engine: Option<Arc<dyn Queries>>,
-    slots: Slots,
+    /// Those that run and those that wait.
+    places: Slots,
+    /// Those that run.
+    running: Arc<Semaphore>,
     limits: QueryLimits,
 }
 
 /// What cannot even be asked.
 pub enum NotAsked {
-    /// Too many queries are under way.
+    /// Too many queries run and wait, or it has waited for as long as a query may run.
     Busy,
     /// It was asked, without success.
     Failed(QueryError),
 }
 
 impl Asking {
-    /// Asks an engine, if there is one, a number of queries at once.
-    pub fn new(engine: Option<Arc<dyn Queries>>, at_once: usize, limits: QueryLimits) -> Asking {
-        Asking { engine, slots: Slots::new(at_once), limits }
+    /// Asks an engine, if there is one, `at_once` queries at once, while at most `waiting` others wait.
+    pub fn new(engine: Option<Arc<dyn Queries>>, at_once: usize, waiting: usize, limits: QueryLimits) -> Asking {
+        // Where none may run, none waits.
+        let places = if at_once == 0 { 0 } else { at_once.saturating_add(waiting) };
+        let running = Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS)));
+        Asking { engine, places: Slots::new(places), running, limits }
     }
 
     /// Whether there is an engine.
@@ -127,28 +139,110 @@ impl Asking {
         self.engine.is_some()
     }
 
-    /// The number of queries that are under way.
+    /// The number of queries that run or wait.
     pub fn under_way(&self) -> usize {
-        self.slots.taken()
+        self.places.taken()
     }
 
-    /// Asks it on a thread of its own.
+    /// Asks it on a thread of its own, once there is room.
     pub async fn ask(&self, query: Query, at: Option<Arc<Snapshot>>) -> Result<Queried, NotAsked> {
         let Some(engine) = self.engine.clone() else {
             return Err(NotAsked::Failed(QueryError::NoEngine("this server has no SQL".into())));
         };
-        let slot: Slot = self.slots.take().ok_or(NotAsked::Busy)?;
+        let place: Slot = self.places.take().ok_or(NotAsked::Busy)?;
         let limits = self.limits;
+        let room = timeout(limits.time_max, self.running.clone().acquire_owned()).await;
+        let room = room.map_err(|_| NotAsked::Busy)?.expect("it is never closed");
         let waiter = Waiter(Waits(Arc::new(AtomicBool::new(true))));
         let waits = waiter.0.clone();
         let asked = spawn_blocking(move || {
             let answer = engine.query(&query, at.as_deref(), limits, &waits);
-            drop(slot);
+            drop((room, place));
             answer
         });
         match asked.await {
             Ok(answer) => answer.map_err(NotAsked::Failed),
             Err(_) => Err(NotAsked::Failed(QueryError::Over("the query's thread has failed".into()))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_schema::Schema;
+    use crossbeam_channel::{Receiver, bounded};
+    use std::sync::atomic::AtomicUsize;
+
+    /// Answers a query for each message, and counts those that run.
+    struct Slow {
+        go_on: Receiver<()>,
+        running: AtomicUsize,
+    }
+
+    impl Queries for Slow {
+        fn query(&self, _: &Query, _: Option<&Snapshot>, _: QueryLimits, _: &Waits) -> Result<Queried, QueryError> {
+            assert!(self.running.fetch_add(1, Ordering::AcqRel) < 2, "more than two at once");
+            let _ = self.go_on.recv();
+            self.running.fetch_sub(1, Ordering::AcqRel);
+            Ok(Queried { epoch: 1, schema: Arc::new(Schema::empty()), batches: Vec::new() })
+        }
+    }
+
+    fn query() -> Query {
+        Query { sql: String::new(), parameters: None, form: QueryForm::Own, tables: Vec::new(), setup: None }
+    }
+
+    fn asking(time_max: Duration, waiting: usize) -> (Arc<Asking>, crossbeam_channel::Sender<()>) {
+        let (more, go_on) = bounded(100);
+        let engine = Arc::new(Slow { go_on, running: AtomicUsize::new(0) });
+        let limits = QueryLimits { time_max, rows_max: 1, memory_max: 1 };
+        (Arc::new(Asking::new(Some(engine), 2, waiting, limits)), more)
+    }
+
+    #[test]
+    fn a_few_queries_wait_and_more_are_refused() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let (asking, more) = asking(Duration::from_secs(60), 3);
+            let asked: Vec<_> = (0..5)
+                .map(|_| {
+                    let asking = asking.clone();
+                    tokio::spawn(async move { asking.ask(query(), None).await.is_ok() })
+                })
+                .collect();
+            while asking.under_way() < 5 {
+                tokio::task::yield_now().await;
+            }
+            assert!(matches!(asking.ask(query(), None).await, Err(NotAsked::Busy)));
+            (0..5).for_each(|_| more.send(()).expect("somebody takes it"));
+            for one in asked {
+                assert!(one.await.expect("it has ended"));
+            }
+            assert_eq!(asking.under_way(), 0);
+        });
+    }
+
+    #[test]
+    fn a_query_waits_no_longer_than_it_may_run() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let (asking, more) = asking(Duration::from_millis(50), 3);
+            let running: Vec<_> = (0..2)
+                .map(|_| {
+                    let asking = asking.clone();
+                    tokio::spawn(async move { asking.ask(query(), None).await.is_ok() })
+                })
+                .collect();
+            while asking.under_way() < 2 {
+                tokio::task::yield_now().await;
+            }
+            assert!(matches!(asking.ask(query(), None).await, Err(NotAsked::Busy)));
+            assert_eq!(asking.under_way(), 2);
+            (0..2).for_each(|_| more.send(()).expect("somebody takes it"));
+            for one in running {
+                assert!(one.await.expect("it has ended"));
+            }
+        });
     }
 }

@@ -1,10 +1,10 @@
 //! Rows of tables as responses.
 
 use crate::asks::TableAt;
+use crate::pieces::Rows;
 use crate::queries::Queried;
 use arrow_array::RecordBatch;
-use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 use arrow_select::concat::concat_batches;
 use tidemill_connect::{JsonRows, canonical, parse_time};
 use tidemill_model::arrow::value_at;
@@ -25,49 +25,25 @@ pub fn part(at: TableAt, (offset, limit): (Option<u64>, Option<u64>)) -> TableAt
 }
 
 /// All rows, a JSON object a line.
-pub fn lines(table: &Table, at: &TableAt) -> Vec<u8> {
-    let rows = JsonRows::new(&schema(table));
-    let batch = rows.of(&at.rows);
-    let mut out = Vec::new();
-    for row in 0..at.rows.num_rows() {
-        batch.write(&mut out, row);
-        out.push(b'\n');
-    }
-    out
+pub fn lines(table: &Table, at: TableAt) -> Rows {
+    Rows::lines(&schema(table), [at.rows])
 }
 
 /// All rows as an Arrow stream.
-pub fn arrow(at: &TableAt) -> Vec<u8> {
-    stream(&at.rows.schema(), std::slice::from_ref(&at.rows))
-}
-
-fn stream(schema: &ArrowSchema, batches: &[RecordBatch]) -> Vec<u8> {
-    let written = StreamWriter::try_new(Vec::new(), schema).and_then(|mut writer| {
-        batches.iter().try_for_each(|batch| writer.write(batch))?;
-        writer.into_inner()
-    });
-    written.expect("memory takes everything")
+pub fn arrow(at: TableAt) -> Rows {
+    Rows::arrow(&at.rows.schema(), [at.rows])
 }
 
 /// The rows of a query as an Arrow stream.
-pub fn arrow_of(queried: &Queried) -> Vec<u8> {
-    stream(&queried.schema, &queried.batches)
+pub fn arrow_of(queried: Queried) -> Rows {
+    Rows::arrow(&queried.schema, queried.batches)
 }
 
 /// The rows of a query, a JSON object a line; or why they cannot be written.
-pub fn lines_of(queried: &Queried) -> Result<Vec<u8>, String> {
-    let schema = plain_schema(queried)?;
-    let rows = JsonRows::new(&schema);
-    let mut out = Vec::new();
-    for batch in &queried.batches {
-        let batch = canonical(batch, &schema).map_err(|failure| failure.message)?;
-        let written = rows.of(&batch);
-        for row in 0..batch.num_rows() {
-            written.write(&mut out, row);
-            out.push(b'\n');
-        }
-    }
-    Ok(out)
+pub fn lines_of(queried: Queried) -> Result<Rows, String> {
+    let schema = plain_schema(&queried)?;
+    let batches = queried.batches.iter().map(|batch| canonical(batch, &schema).map_err(|failure| failure.message));
+    Ok(Rows::lines(&schema, batches.collect::<Result<Vec<_>, String>>()?))
 }
 
 /// The columns of a query in its plain form.

@@ -10,10 +10,12 @@
 mod conform;
 mod ipc;
 mod parquet;
+mod pushed;
 mod spool;
 
 pub(crate) use ipc::{IpcFiles, IpcSink};
 pub(crate) use parquet::{ParquetFiles, ParquetSink};
+pub use pushed::{arrow_events, arrow_stream};
 pub(crate) use spool::Spool;
 
 use crate::SourceOptions;

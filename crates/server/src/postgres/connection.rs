@@ -82,6 +82,8 @@ enum Event {
     End,
     Outcome,
     Cancel,
+    /// A call has had the time that its client gives it.
+    Late,
     Closing,
     /// What the reads of the block share is not kept any longer.
     GivesUp,
@@ -116,6 +118,8 @@ pub struct Connection {
     pub database: String,
     /// Rung by who cancels.
     bell: Arc<Notify>,
+    /// Until when the client waits for the statement that is handled.
+    pub until: Option<Instant>,
     /// After an error: up to the end of the unit.
     skips: bool,
     /// Where the server is about to end: until when the client may ask.
@@ -163,6 +167,7 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<
         scram,
         database,
         bell,
+        until: None,
         skips: false,
         goodbye: None,
         wire: wire.clone(),
@@ -259,6 +264,14 @@ pub async fn write_all(stream: &mut Socket, mut bytes: &[u8], patience: Duration
     timeout(patience, stream.flush()).await.map_err(late)?
 }
 
+/// Waits until a time; for ever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
+
 /// Hears who a client is, and tells it why it is not served.
 pub async fn refuse(mut stream: Socket, wire: &Wire, error: &PgError) {
     if let Ok(Ok(Some(_))) = timeout(REFUSED_MAX, start(&mut stream, wire, &mut Vec::new())).await {
@@ -329,6 +342,7 @@ impl Connection {
                 Event::End => return self.finish().await,
                 Event::Input | Event::Outcome | Event::Closing => {}
                 Event::Cancel => self.queue.cancel(),
+                Event::Late => self.queue.cancel_late(Instant::now()),
                 Event::GivesUp => self.block.give_up(),
                 Event::Heard(channel, heard) => self.heard(&channel, &heard)?,
             }
@@ -458,8 +472,10 @@ impl Connection {
             if self.queue.is_due || self.queue.output.len() > WRITE_BYTES {
                 self.write().await?;
             }
-            if let Event::Cancel = self.wait(false).await? {
-                self.queue.cancel();
+            match self.wait(false).await? {
+                Event::Cancel => self.queue.cancel(),
+                Event::Late => self.queue.cancel_late(Instant::now()),
+                _ => {}
             }
         }
     }
@@ -470,13 +486,24 @@ impl Connection {
         Ok(self.write().await?)
     }
 
-    /// Waits for something that another thread gives. None if that thread ends before.
+    /// The time of a statement begins.
+    pub fn begin_statement(&mut self) {
+        self.until = self.settings.statement_time_max().map(|time| Instant::now() + time);
+    }
+
+    /// Waits for something that another thread gives, no longer than the statement may take. None if that thread ends
+    /// before.
     pub async fn answer<T>(&mut self, answer: impl Future<Output = T>) -> PgResult<T> {
         let bell = self.bell.clone();
         let (mut rung, mut answer) = (pin!(bell.notified()), pin!(answer));
+        let mut late = pin!(at(self.until));
         poll_fn(|cx| {
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
                 return Poll::Ready(Ok(answer));
+            }
+            if late.as_mut().poll(cx).is_ready() {
+                let message = "canceling statement due to statement timeout";
+                return Poll::Ready(Err(PgError::new(code::CANCELED, message)));
             }
             let canceled = || Err(PgError::new(code::CANCELED, "canceled, as the client has asked"));
             rung.as_mut().poll(cx).map(|()| canceled())
@@ -491,19 +518,16 @@ impl Connection {
         let is_closing = self.wire.stopping.load(Ordering::Acquire);
         let whole_by = self.whole_by.filter(|_| takes_input && queue.is_settled());
         let (mut rung, mut closed) = (pin!(bell.notified()), pin!(closes.wait_for(|closed| *closed)));
-        let gives_up = self.block.gives_up();
-        let mut gives_up = pin!(async move {
-            match gives_up {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        });
+        let (mut gives_up, mut late) = (pin!(at(self.block.gives_up())), pin!(at(queue.until())));
         let event = poll_fn(|cx| {
             if queue.poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::Outcome));
             }
             if rung.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::Cancel));
+            }
+            if late.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::Late));
             }
             if takes_input && let Poll::Ready(read) = poll_read(stream, cx, input) {
                 return Poll::Ready(read.map(|count| if count == 0 { Event::End } else { Event::Input }));

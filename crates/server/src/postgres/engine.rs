@@ -2,6 +2,7 @@
 
 use super::arrays::Item;
 use super::backend::Described;
+use super::catalog::Catalog;
 use super::catalogs::{self, Rewritten};
 use super::connection::Connection;
 use super::error::{PgError, PgResult, code};
@@ -62,8 +63,11 @@ impl Connection {
         let at = if form == QueryForm::Columns { None } else { self.snapshot().await? };
         let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup, tables }, at);
         self.answer(asked).await?.map_err(|error| match error {
-            NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries wait for their answers; try again"),
-            NotAsked::Failed(QueryError::Refused(why)) => refused(refusal, why),
+            NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries run and wait; try again"),
+            NotAsked::Failed(QueryError::Refused(why)) => match call_within(&wire.catalog, &why) {
+                Some(name) => stands_alone(name),
+                None => refused(refusal, why),
+            },
             NotAsked::Failed(QueryError::NoEngine(why)) => refusal.clone().detail(why),
             NotAsked::Failed(QueryError::Over(why)) => PgError::fatal(code::RUN_OVER, why),
         })
@@ -110,6 +114,22 @@ fn rows_of(queried: &Queried) -> PgResult<Rows> {
     Ok(Rows { batch, fields, columns, next: 0, end })
 }
 
+/// The procedure that the engine was to call, if it says that it has no such function.
+fn call_within<'a>(catalog: &'a Catalog, why: &str) -> Option<&'a str> {
+    let (kind, rest) = why.split_once(" Function with name ")?;
+    let name = rest.split_once(" does not exist")?.0.trim_matches('"');
+    let is_it = |known: &&str| known.eq_ignore_ascii_case(name);
+    kind.starts_with("Catalog Error: ").then(|| catalog.procedures.iter().map(|p| &*p.name).find(is_it))?
+}
+
+fn stands_alone(procedure: &str) -> PgError {
+    let message = format!("a call stands alone: {procedure}(...) is no part of a query");
+    let hint = format!(
+        "SELECT * or columns FROM {procedure}(...), without conditions, and compute with the row that it gives"
+    );
+    PgError::new(code::NOT_SUPPORTED, message).hint(hint)
+}
+
 /// What the engine says, unless more was known before.
 fn refused(refusal: &PgError, why: String) -> PgError {
     let is_known = refusal.code != code::NOT_SUPPORTED;
@@ -121,6 +141,7 @@ fn refused(refusal: &PgError, why: String) -> PgError {
         Some("Conversion") => code::BAD_TEXT,
         Some("Out of Range") => code::OUT_OF_RANGE,
         None if why.starts_with("the query took") => code::CANCELED,
+        None if why.starts_with("the query takes more memory") => code::OUT_OF_MEMORY,
         _ => code::NO_ANSWER,
     };
     PgError::new(code, why)

@@ -32,6 +32,7 @@ pub mod code {
     pub const NO_TABLE: &str = "42P01";
     pub const NAME_TAKEN: &str = "42P05";
     pub const UNKNOWN_TYPE: &str = "42P18";
+    pub const OUT_OF_MEMORY: &str = "53200";
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const OVER_LIMIT: &str = "53400";
     pub const TOO_LARGE: &str = "54000";

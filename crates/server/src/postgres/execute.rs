@@ -77,6 +77,7 @@ impl Connection {
         if self.statements.len() >= NAMED_MAX {
             return Err(PgError::new(code::OVER_LIMIT, format!("there are {NAMED_MAX} statements; close some")));
         }
+        self.begin_statement();
         let mut prepared = self.wire.prepare(text, types)?;
         if let Statement::Query(query) = &prepared.statement {
             let columns = Some(self.columns_of(query, &prepared.parameters).await?);
@@ -134,6 +135,7 @@ impl Connection {
 
     /// Executes a portal, and describes its rows where a simple query asks for it.
     async fn execute(&mut self, portal: &mut Portal, rows_max: usize, is_simple: bool) -> Result<(), Stop> {
+        self.begin_statement();
         let prepared = portal.prepared.clone();
         let ends_block =
             matches!(prepared.statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
@@ -206,7 +208,7 @@ impl Connection {
             }
         };
         if !(in_block || is_simple) {
-            self.queue.call(Waiting::new(shape, reply));
+            self.queue.call(Waiting::new(shape, reply, self.until));
             return Ok(());
         }
         let made = self.answer(&mut reply).await;
@@ -281,10 +283,17 @@ impl Connection {
         let table = &wire.catalog.tables[read.table];
         self.may(Right::Read, &table.name)?;
         let (fields, columns) = (table.columns.clone(), read.columns.clone());
-        let limited = |count: usize| asked.limit.map_or(count, |limit| count.min(limit));
+        let most = wire.limits.table_rows_max;
+        let limited = |count: usize| match asked.limit.map_or(count, |limit| count.min(limit)) {
+            end if end > most => {
+                let message = format!("the read gives {end} rows, and {most} are given at once");
+                Err(PgError::new(code::TOO_LARGE, message).hint("add a LIMIT"))
+            }
+            end => Ok(end),
+        };
         if self.block.status() == Status::InBlock {
             let batch = self.rows_in_block(read.table, asked).await?;
-            let end = limited(batch.num_rows());
+            let end = limited(batch.num_rows())?;
             return Ok(Rows { batch, fields, columns, next: 0, end });
         }
         let busy = || {
@@ -299,7 +308,7 @@ impl Connection {
         let answer = asked_for.ok_or_else(busy)?;
         let at = self.answer(answer).await?.map_err(|_| over("the run is over"))?.map_err(|why| over(&why))?;
         // Of a key: the row, or none.
-        let end = limited(at.rows.num_rows());
+        let end = limited(at.rows.num_rows())?;
         Ok(Rows { batch: at.rows, fields, columns, next: 0, end })
     }
 

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +30,14 @@ pub enum NoOutcome {
 pub struct Waiting {
     pub shape: CallShape,
     pub reply: oneshot::Receiver<Made>,
+    /// Until when the client waits for it.
+    until: Option<Instant>,
     outcome: Option<Result<Made, NoOutcome>>,
 }
 
 impl Waiting {
-    pub fn new(shape: CallShape, reply: oneshot::Receiver<Made>) -> Waiting {
-        Waiting { shape, reply, outcome: None }
+    pub fn new(shape: CallShape, reply: oneshot::Receiver<Made>, until: Option<Instant>) -> Waiting {
+        Waiting { shape, reply, until, outcome: None }
     }
 
     /// Whether the outcome is there.
@@ -176,10 +179,28 @@ impl Queue {
         std::mem::take(&mut self.skips)
     }
 
+    /// Until when the client waits for the first call.
+    pub fn until(&self) -> Option<Instant> {
+        match self.items.front() {
+            Some(Item::Call(waiting)) => waiting.until,
+            _ => None,
+        }
+    }
+
     /// The client waits for no outcome of those under way.
     pub fn cancel(&mut self) {
+        self.give_up(|_| true);
+    }
+
+    /// The client waits no longer for those that have had their time.
+    pub fn cancel_late(&mut self, now: Instant) {
+        self.give_up(|waiting| waiting.until.is_some_and(|until| until <= now));
+    }
+
+    fn give_up(&mut self, is_canceled: impl Fn(&Waiting) -> bool) {
         for item in &mut self.items {
             if let Item::Call(waiting) = item
+                && is_canceled(waiting)
                 && !waiting.look()
             {
                 waiting.outcome = Some(Err(NoOutcome::Canceled));

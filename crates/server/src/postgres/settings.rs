@@ -5,6 +5,7 @@ use super::names::text_of;
 use super::statement::Statement;
 use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Set, TransactionAccessMode, TransactionMode, Value};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The version of PostgreSQL whose protocol and functions clients may expect.
 pub const SERVER_VERSION: &str = "15.0";
@@ -80,14 +81,21 @@ pub struct Settings {
     /// Those of the start, to which they are reset.
     first: BTreeMap<String, String>,
     user: String,
+    /// What `statement_timeout` says.
+    statement_time_max: Option<Duration>,
 }
 
 impl Settings {
     /// At the start of a connection. What cannot be had is left as it is: the client is told.
     pub fn of(user: String, parameters: &[(String, String)]) -> Settings {
-        let mut settings = Settings { set: BTreeMap::new(), first: BTreeMap::new(), user };
+        let (set, first) = (BTreeMap::new(), BTreeMap::new());
+        let mut settings = Settings { set, first, user, statement_time_max: None };
         for (name, value) in parameters {
-            if !matches!(name.as_str(), "user" | "database" | "options" | "replication") {
+            if name == "options" {
+                for (name, value) in options(value) {
+                    let _ = settings.set(name, Some(value));
+                }
+            } else if !matches!(name.as_str(), "user" | "database" | "replication") {
                 let _ = settings.set(name, Some(value));
             }
         }
@@ -131,10 +139,12 @@ impl Settings {
                 }
                 // A value that means the same as the one that is spoken is that one.
                 if only(&lower).is_none() {
-                    self.set.insert(lower.clone(), value.to_owned());
+                    let value = if lower == TIMEOUT { shown(milliseconds(value)?) } else { value.to_owned() };
+                    self.set.insert(lower.clone(), value);
                 }
             }
         }
+        self.look();
         let told = REPORTED.iter().find(|told| told.to_lowercase() == lower);
         Ok(told.map(|told| (*told, self.get(told).expect("it has a value"))))
     }
@@ -142,6 +152,56 @@ impl Settings {
     /// All as at the start.
     pub fn reset(&mut self) {
         self.set = self.first.clone();
+        self.look();
+    }
+
+    /// How long a statement may take, if the client says so.
+    pub fn statement_time_max(&self) -> Option<Duration> {
+        self.statement_time_max
+    }
+
+    fn look(&mut self) {
+        let said = self.set.get(TIMEOUT).map_or(0, |said| milliseconds(said).expect("it was checked when it was set"));
+        self.statement_time_max = (said > 0).then(|| Duration::from_millis(said));
+    }
+}
+
+const TIMEOUT: &str = "statement_timeout";
+
+/// The names and values in a client's `-c name=value --name=value`.
+fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let word = |word: &'_ str| word.strip_prefix("--").or_else(|| word.strip_prefix("-c")).unwrap_or(word).len();
+    text.split_whitespace().filter_map(move |given| given[given.len() - word(given)..].split_once('='))
+}
+
+/// The units of times, as PostgreSQL has them, in milliseconds.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// A time of a setting, in milliseconds; it is in these where no unit is said.
+fn milliseconds(text: &str) -> PgResult<u64> {
+    let wrong = || {
+        let message = format!("invalid value for setting '{TIMEOUT}': '{text}'");
+        let hint = "give milliseconds, or a time with its unit: us, ms, s, min, h or d";
+        PgError::new(code::BAD_VALUE_OF_SETTING, message).hint(hint)
+    };
+    let text = text.trim();
+    let unit_at = text.find(|sign: char| sign.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = (text[..unit_at].trim(), text[unit_at..].trim());
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let of_unit = match unit {
+        "" => 1.0,
+        "us" => 0.001,
+        unit => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1 as f64,
+    };
+    let milliseconds = (number * of_unit).round();
+    if (0.0..=f64::from(i32::MAX)).contains(&milliseconds) { Ok(milliseconds as u64) } else { Err(wrong()) }
+}
+
+/// A time in the largest unit that it is a whole number of.
+fn shown(milliseconds: u64) -> String {
+    match UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds % unit == 0) {
+        Some((name, unit)) => format!("{}{name}", milliseconds / unit),
+        None => "0".to_owned(),
     }
 }
 
@@ -157,7 +217,7 @@ fn only(lower: &str) -> Option<&'static [&'static str]> {
         "timezone" => &["utc", "gmt", "etc/utc", "zulu", "0"],
         "intervalstyle" => &["postgres", "iso_8601"],
         "standard_conforming_strings" => &["on", "true", "1"],
-        "search_path" => &["public", "\"$user\", public", "public, pg_catalog", "pg_catalog, public"],
+        "search_path" => &["public"],
         "default_transaction_isolation" => &["serializable", "repeatable read", "read committed", "read uncommitted"],
         "default_transaction_read_only" => &["off", "false", "0"],
         _ => return None,
@@ -169,7 +229,9 @@ fn check(lower: &str, value: &str) -> PgResult<()> {
         return Err(PgError::new(code::BAD_VALUE_OF_SETTING, format!("setting '{lower}' cannot be changed")));
     }
     let Some(values) = only(lower) else { return Ok(()) };
-    if values.contains(&value.to_lowercase().as_str()) {
+    // Schemas that are not there are passed over, as in PostgreSQL.
+    let has_public = || value.split(',').any(|name| name.trim().trim_matches('"').eq_ignore_ascii_case("public"));
+    if values.contains(&value.to_lowercase().as_str()) || lower == "search_path" && has_public() {
         return Ok(());
     }
     let message = format!("not supported yet: '{value}' for setting '{lower}'");
@@ -250,6 +312,58 @@ fn value_text(expression: &Expr) -> PgResult<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_settings() {
+        let of = |text: &str| milliseconds(text).map(shown).map_err(|error| error.code);
+        for (text, is) in [
+            ("0", "0"),
+            ("300", "300ms"),
+            ("300ms", "300ms"),
+            (" 5000 ", "5s"),
+            ("1.5 s", "1500ms"),
+            ("90s", "90s"),
+            ("120s", "2min"),
+            ("24h", "1d"),
+            ("2000us", "2ms"),
+        ] {
+            assert_eq!(of(text).as_deref(), Ok(is), "{text}");
+        }
+        for text in ["", "ms", "-1", "1 year", "5S", "nan", "1e300", "30d", "infinity", "1s2"] {
+            assert_eq!(of(text), Err(code::BAD_VALUE_OF_SETTING), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_statement_has_the_time_that_was_set_last() {
+        let options = [("options".to_owned(), "-c statement_timeout=2s --search_path=public -c geqo=off".to_owned())];
+        let mut settings = Settings::of("ada".into(), &options);
+        let seconds = |settings: &Settings| settings.statement_time_max().map(|time| time.as_secs_f64());
+        assert_eq!(seconds(&settings), Some(2.0));
+        settings.set("Statement_Timeout", Some("0.3s")).expect("a time");
+        assert_eq!((seconds(&settings), settings.get("statement_timeout").as_deref()), (Some(0.3), Ok("300ms")));
+        settings.set("statement_timeout", Some("soon")).expect_err("no time");
+        assert_eq!(seconds(&settings), Some(0.3));
+        settings.set("statement_timeout", Some("0")).expect("none");
+        assert_eq!(seconds(&settings), None);
+        settings.set("statement_timeout", None).expect("that of the start");
+        assert_eq!(seconds(&settings), Some(2.0));
+        settings.set("statement_timeout", Some("1")).expect("a time");
+        settings.reset();
+        assert_eq!((seconds(&settings), settings.get("geqo").as_deref()), (Some(2.0), Ok("off")));
+    }
+
+    #[test]
+    fn a_search_path_has_public() {
+        let mut settings = Settings::of("ada".into(), &[]);
+        for path in ["public, \"$user\"", "\"$user\", public", "a,b, \"public\" ,c", "PUBLIC"] {
+            assert_eq!(settings.set("search_path", Some(path)), Ok(None), "{path}");
+        }
+        for path in ["", "publics", "\"$user\""] {
+            assert_eq!(settings.set("search_path", Some(path)).map_err(|e| e.code), Err(code::NOT_SUPPORTED), "{path}");
+        }
+        assert_eq!(settings.get("search_path").as_deref(), Ok("public"));
+    }
 
     #[test]
     fn settings_are_what_is_spoken() {

@@ -177,6 +177,10 @@ impl Reading<'_> {
             Sql::Insert(_) => PgError::not_supported("INSERT").hint(hint),
             Sql::Update(_) => PgError::not_supported("UPDATE").hint(hint),
             Sql::Delete(_) => PgError::not_supported("DELETE").hint(hint),
+            Sql::Copy { to: true, .. } => {
+                let hint = "rows are read with SELECT; GET /tables/NAME over HTTP gives all of a table";
+                PgError::not_supported("COPY TO").hint(hint)
+            }
             Sql::Merge(_) | Sql::Truncate(_) | Sql::Copy { .. } => {
                 PgError::not_supported(first_word(statement)).hint(hint)
             }

@@ -38,6 +38,8 @@ pub struct WireLimits {
     pub calls_max: usize,
     /// See there.
     pub asks_max: usize,
+    /// Rows of a table that a read gives.
+    pub table_rows_max: usize,
     /// Readers of streams, of both protocols.
     pub readers_max: usize,
     pub connections_max: usize,
