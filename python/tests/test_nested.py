@@ -1,6 +1,7 @@
 """Nested transactions: they commit or abort as one, and what comes out is what plain Python makes of the same events."""
 
 import random
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -183,3 +184,52 @@ def test_what_is_refused():
     reading = validate.committed.map(lambda e, c: {"n": c.votes}, c=app.tables["callers"].read("phone"))
     with pytest.raises(tm.PlanError, match="reads rows, and nothing is nested in a filter or map"):
         app.transaction(reading, nested=True)(step)
+
+
+class Sold(tm.Event):
+    at: tm.Time = tm.event_time()
+    item: str
+    price: int
+
+
+class Sum(tm.Row):
+    item: str = tm.key()
+    total: int = 0
+
+
+@pytest.mark.parametrize("workers, epoch", RUNS)
+def test_a_step_of_a_window_runs_as_it_closes_and_its_abort_is_the_windows(workers, epoch):
+    app = tm.App("sales")
+    sold, sums = app.source(Sold), app.table(Sum)
+
+    @app.window(sold, by="item", over=tm.tumbling("1s"))
+    def second(w):
+        return {"item": w.item, "total": w.price.sum()}
+
+    @app.transaction(second.closed, nested=True)
+    def add(ev, row=sums.row("item", create=True)):
+        tm.require(ev.total < 20, "too much")
+        row.total += ev.total
+
+    begin = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    events = [
+        {"at": begin + timedelta(milliseconds=200 * number), "item": "ab"[number % 2], "price": number}
+        for number in range(60)
+    ]
+    closes, failures, aborts = (app.collect(stream) for stream in (second.closed, second.failed, add.aborted))
+    app.run({sold: events}, workers=workers, epoch=epoch)
+    expected, closed, failed = {}, [], []
+    for first in range(0, 60, 5):
+        # Groups close in the order of their first events.
+        for item in "ab" if first % 2 == 0 else "ba":
+            total = sum(number for number in range(first, first + 5) if "ab"[number % 2] == item)
+            if total < 20:
+                expected[item] = expected.get(item, 0) + total
+                closed.append({"item": item, "total": total})
+            else:
+                failed.append((item, "add: too much"))
+    assert {row["item"]: row["total"] for row in sums.to_pylist()} == expected
+    assert closes.to_pylist() == closed
+    assert [(row["item"], row["reason"]) for row in failures.to_pylist()] == failed
+    assert aborts.to_pylist() == []
+    assert expected and failed
