@@ -462,6 +462,40 @@ def test_a_signal_answers_what_is_under_way_and_ends(tmp_path, number):
         assert sorted(answered) == sorted(set(answered))
 
 
+def test_open_connections_are_told_of_the_end(app):
+    """None is cut off while it asks: the last answer on it says that it closes."""
+    ends, asking = [], threading.Barrier(9)
+
+    def ask_on(place):
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+        try:
+            for turn in range(1_000_000):
+                connection.request("POST", "/call/deposit", b'{"account": "ada", "amount": 1}')
+                response = connection.getresponse()
+                text = response.read()
+                if turn == 10:
+                    asking.wait()
+                if response.status != 200 or response.will_close:
+                    ends.append((response.status, response.headers["Connection"], text))
+                    return
+                time.sleep(0.005)
+        except Exception as error:
+            ends.append(error)
+        finally:
+            connection.close()
+
+    with app.start(workers=1) as mill:
+        server = mill.serve()
+        threads = [threading.Thread(target=ask_on, args=(urlsplit(server.url),)) for _ in range(8)]
+        [thread.start() for thread in threads]
+        asking.wait()
+        server.stop()
+        [thread.join() for thread in threads]
+    assert len(ends) == 8
+    for status, connection, text in ends:
+        assert connection == "close" and (status == 200 or (status == 503 and b"about to end" in text)), (status, text)
+
+
 def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
     answered = []
     for life in range(3):
