@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,7 +58,7 @@ import tidemill as tm
 
 class Item(tm.Row):
     number: int = tm.key()
-    text: str
+    text: str = ""
 
 class Put(tm.Event):
     number: int
@@ -462,6 +462,40 @@ def test_a_signal_answers_what_is_under_way_and_ends(tmp_path, number):
         assert sorted(answered) == sorted(set(answered))
 
 
+def test_open_connections_are_told_of_the_end(app):
+    """None is cut off while it asks: the last answer on it says that it closes."""
+    ends, asking = [], threading.Barrier(9)
+
+    def ask_on(place):
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+        try:
+            for turn in range(1_000_000):
+                connection.request("POST", "/call/deposit", b'{"account": "ada", "amount": 1}')
+                response = connection.getresponse()
+                text = response.read()
+                if turn == 10:
+                    asking.wait()
+                if response.status != 200 or response.will_close:
+                    ends.append((response.status, response.headers["Connection"], text))
+                    return
+                time.sleep(0.005)
+        except Exception as error:
+            ends.append(error)
+        finally:
+            connection.close()
+
+    with app.start(workers=1) as mill:
+        server = mill.serve()
+        threads = [threading.Thread(target=ask_on, args=(urlsplit(server.url),)) for _ in range(8)]
+        [thread.start() for thread in threads]
+        asking.wait()
+        server.stop()
+        [thread.join() for thread in threads]
+    assert len(ends) == 8
+    for status, connection, text in ends:
+        assert connection == "close" and (status == 200 or (status == 503 and b"about to end" in text)), (status, text)
+
+
 def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
     answered = []
     for life in range(3):
@@ -489,6 +523,125 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
         assert all(balances.get(name) == 1 for name in answered)
         assert len(answered) <= len(balances) <= len(answered) + 12
         assert set(balances.values()) == {1}
+
+
+FIRST = BANK.replace("app.requests(Deposit)", 'app.requests(Deposit, remember="1h")')
+# A column more, and a procedure that does more.
+SECOND = (
+    FIRST.replace('tm.App("bank")', 'tm.App("bank", version=2)')
+    .replace("    balance: int = 0\n", "    balance: int = 0\n    deposits: int = 0\n", 1)
+    .replace("    a.balance += ev.amount\n", "    a.balance += ev.amount\n    a.deposits += 1\n", 1)
+)
+
+
+def test_a_newer_program_is_deployed_under_load(tmp_path):
+    """Clients make each call again with its key until it is answered: each is there once, whichever program ran it."""
+    place, is_over = {}, threading.Event()
+    answered = [[] for _ in range(4)]
+
+    def make(number):
+        for n in range(100_000):
+            if is_over.is_set():
+                return
+            # The key is the call's own; the account is shared, so that a call that runs twice is seen.
+            while True:
+                try:
+                    with tm.connect(place["url"], timeout=20) as client:
+                        reply = client.deposit(account=f"a{number}", amount=1, idempotency_key=f"{number}.{n}")
+                    break
+                except tm.RunError:
+                    time.sleep(0.01)
+            answered[number].append(reply["balance"])
+
+    def wait_for_more():
+        before = [len(of) for of in answered]
+        while any(len(of) < count + 15 for of, count in zip(answered, before, strict=True)):
+            time.sleep(0.005)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
+    with command(tmp_path, "--state", "state", program=FIRST) as (process, place["url"]):
+        [thread.start() for thread in threads]
+        wait_for_more()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0, said
+    by_first = [len(of) for of in answered]
+    with command(tmp_path, "--state", "state", program=SECOND) as (_, place["url"]):
+        wait_for_more()
+        is_over.set()
+        [thread.join() for thread in threads]
+        rows = [json.loads(line) for line in ask(place["url"], "/tables/accounts")[2].splitlines()]
+        assert [row["balance"] for row in rows] == [len(of) for of in answered]
+        # Each reply was that of its own call.
+        assert all(of == list(range(1, len(of) + 1)) for of in answered)
+        # The new procedure counts those that it ran: all but those that the first had run, answered or not.
+        for row, count in zip(rows, by_first, strict=True):
+            assert 0 < row["deposits"] and row["balance"] - row["deposits"] in (count, count + 1), (row, count)
+
+
+ROOMS = """
+import tidemill as tm
+
+class Room(tm.Row):
+    id: int = tm.key()
+    taken: int = 0
+
+class Take(tm.Event):
+    at: int = tm.event_time()
+    room: int
+
+app = tm.App("rooms")
+rooms = app.table(Room)
+takes = app.source(Take)
+
+@app.transaction(takes)
+def take(ev, r=rooms.row("room", create=True)):
+    tm.require(ev.room > 0, "no such room")
+    r.taken += 1
+
+@app.window(takes, by="room", over=tm.tumbling(10))
+def busy(w):
+    return {"room": w.room, "count": w.count()}
+"""
+
+
+@pytest.mark.parametrize("way", ["server-sent events", "LISTEN", "client"])
+def test_what_is_late_aborted_and_closed_is_followed(module, way):
+    names = ("takes.late", "take.aborted", "busy.closed")
+    with served(module(ROOMS, prelude="").app) as (mill, server), ExitStack() as opened:
+        if way == "LISTEN":
+            psycopg = pytest.importorskip("psycopg")
+            db = opened.enter_context(psycopg.connect(server.postgres_url, autocommit=True))
+            for name in names:
+                db.execute(f'LISTEN "{name}"')
+        elif way == "client":
+            client = opened.enter_context(tm.connect(server.url))
+            followed = {name: opened.enter_context(client.follow(name)) for name in names}
+        else:
+            place, followed = urlsplit(server.url), {}
+            for name in names:
+                connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+                opened.callback(connection.close)
+                connection.request("GET", f"/streams/{name}")
+                followed[name] = connection.getresponse()
+        with tm.connect(server.url) as pushing:
+            pushing.push("takes", [{"at": 1, "room": 7}, {"at": 2, "room": 7}, {"at": 3, "room": 0}])
+            pushing.push("takes", [{"at": 25, "room": 7}])
+            pushing.push("takes", [{"at": 4, "room": 7}])
+        if way == "LISTEN":
+            said = list(db.notifies(timeout=20, stop_after=4))
+            found = {name: [json.loads(one.payload) for one in said if one.channel == name] for name in names}
+        elif way == "client":
+            wanted = {"takes.late": 1, "take.aborted": 1, "busy.closed": 2}
+            found = {name: [next(followed[name]).value for _ in range(count)] for name, count in wanted.items()}
+        else:
+            wanted = {"takes.late": 1, "take.aborted": 1, "busy.closed": 2}
+            events = {name: events_of(followed[name], count) for name, count in wanted.items()}
+            found = {name: [json.loads(event["data"]) for event in of] for name, of in events.items()}
+        assert [(event["at"], event["room"]) for event in found["takes.late"]] == [(4, 7)]
+        assert [(event["at"], event["reason"]) for event in found["take.aborted"]] == [(3, "no such room")]
+        counts = [(event["room"], event["count"]) for event in found["busy.closed"]]
+        assert sorted(counts) == [(0, 1), (7, 2)]
 
 
 def test_the_command_refuses_other_addresses(tmp_path):

@@ -343,7 +343,7 @@ def test_arrow_over_http(mill):
             "neither a list nor an object",
         ),
         ("select * from range(1001)", {}, 400, "more than 1000 rows"),
-        ("select count(*) from range(100000000) a, range(100000000) b", {}, 400, "took more than 0.5 seconds"),
+        ("select count(*) from range(100000000) a, range(100000) b", {}, 400, "took more than 0.5 seconds"),
         ("select 10000000000000000000000::hugeint as big", {}, 400, "out of range|Type"),
         ("select 12345678901234567890.5::decimal(30, 1) as big", {}, 400, "(?i)cast|range"),
     ],
@@ -367,7 +367,7 @@ def test_another_method(mill):
 
 
 def test_too_many_queries_at_once(mill):
-    slow = "select count(*) from range(100000000) a, range(100000000) b"
+    slow = "select count(*) from range(100000000) a, range(100000) b"
     with mill.serve(query_seconds_max=3, queries_waiting_max=0) as server:
         threads = [threading.Thread(target=ask, args=(server.url, slow)) for _ in range(4)]
         for thread in threads:

@@ -88,7 +88,7 @@ class Session:
         """Calls a transaction once for each row of an Arrow object or ``Frame``, at most 8,192: by call, the epoch, the
         record that it returned, and, if it aborted, the reason and the values seen."""
 
-def arrow_stream(rows: object, /) -> bytes:
+def arrow_stream(data: object, /) -> bytes:
     """The bytes of an Arrow stream with the batches of an Arrow object. Raises ``ValueError``."""
 
 class Metrics:

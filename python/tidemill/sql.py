@@ -254,7 +254,7 @@ def _told(
     try:
         yield
     except duckdb.OutOfMemoryException:
-        limit = connection.sql("select current_setting('memory_limit')").fetchone()[0]
+        (limit,) = connection.execute("select current_setting('memory_limit')").fetchone()
         raise QueryError(f"the query takes more memory than it may have, {limit}; ask for less at once") from None
     except duckdb.Error as error:
         if is_late.is_set():

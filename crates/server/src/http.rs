@@ -13,7 +13,7 @@ use crate::{calling, console, index, metrics, pieces, rows};
 use arrow_array::RecordBatch;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
@@ -34,7 +34,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Said where the run ended before a reply.
 pub const OVER: &str = "the run is over: whether this was done is known to the next run";
@@ -44,6 +44,8 @@ const HEARD_MAX: Duration = Duration::from_secs(1);
 const HANDSHAKE: u8 = 22;
 /// Said to one who asks while the server ends.
 pub const CLOSING: &str = "the server is about to end; ask again when it is back";
+/// How long an open connection on which nothing is asked may still ask at the end, and be told.
+const GOODBYE: Duration = Duration::from_millis(200);
 /// A server before it begins.
 pub struct Listening {
     pub listener: std::net::TcpListener,
@@ -110,13 +112,24 @@ async fn greet(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Socket> {
 async fn connection(socket: Socket, shared: &Arc<Shared>, mut closes: watch::Receiver<bool>) {
     let service = service_fn(|request| {
         let shared = shared.clone();
-        async move { Ok::<_, Infallible>(respond(&shared, request).await) }
+        async move {
+            let mut response = respond(&shared, request).await;
+            if shared.stopping.load(Ordering::Acquire) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(shared.limits.silence_max)
         .serve_connection(TokioIo::new(socket), service);
-    let (mut served, mut closes) = (pin!(served), pin!(closes.wait_for(|closed| *closed)));
+    // Closed at once, it would cut off a request that is on its way: one that comes now is told that the server ends.
+    let closes = async move {
+        let _ = closes.wait_for(|closed| *closed).await;
+        sleep(GOODBYE).await;
+    };
+    let (mut served, mut closes) = (pin!(served), pin!(closes));
     let mut is_closing = false;
     // What goes wrong on a connection is its client's business.
     let _ = poll_fn(|cx| {
