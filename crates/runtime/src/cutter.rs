@@ -229,6 +229,10 @@ impl Cutter for LocalCutter {
         if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {
             return Ok(self.cut(intake));
         }
+        let pauses = slowest.is_none_or(|slowest| intake.inputs.is_empty(slowest));
+        if intake.gate.has_wakes() && pauses && intake.pipeline.tasks().would_idle() {
+            return Ok(self.cut(intake));
+        }
         match slowest.map_or(Ok(Taking::Nothing), |slowest| intake.take(slowest))? {
             Taking::Something => {
                 self.last_input = Some(intake.now());
