@@ -367,3 +367,47 @@ pub fn read_bad(reader: &mut Reader<'_>) -> Result<BadRecord, Malformed> {
     let (origin, column, record) = (text(1)?, text(4)?, text(8)?);
     Ok(BadRecord { origin, line, column, record, reason: reader.text()?, after: reader.number()? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(due: Option<DueCut>, wakes: Option<i64>) -> Vec<u8> {
+        let (joined, sources, sent, digests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let entry = EpochEntry { epoch: 7, joined, source_count: 0, sources, sent, due, wakes, digests };
+        let mut bytes = Vec::new();
+        entry.write(&mut PackedCodec::default(), &mut bytes);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Option<DueCut>, Option<i64>), Malformed> {
+        let schemas = LogSchemas { sources: Vec::new(), dues: 2, committed: Vec::new() };
+        EpochEntry::read(7, bytes, &schemas).map(|entry| (entry.due, entry.wakes))
+    }
+
+    #[test]
+    fn up_to_which_time_rows_wake_is_in_the_entry() {
+        let due = Some(DueCut { due: 1, boundary: -3 });
+        for (due, wakes) in [(None, None), (due, None), (None, Some(i64::MIN)), (None, Some(12))] {
+            assert_eq!(read(&written(due, wakes)).expect("as written"), (due, wakes));
+        }
+        let mut other = written(None, None);
+        let at = other.len() - 2;
+        assert_eq!(other[at], 0, "no wakes, then no digests");
+        other[at] = 2;
+        assert!(read(&other).is_err());
+    }
+
+    #[test]
+    fn entries_from_before_wakes_within_epochs_are_read() {
+        let due = Some(DueCut { due: 0, boundary: 5 });
+        let mut old = written(due, None);
+        old.remove(old.len() - 2);
+        for version in [VERSION_READ_MIN, 10] {
+            old[0] = version;
+            assert_eq!(read(&old).expect("an older version"), (due, None));
+        }
+        old[0] = VERSION;
+        assert!(read(&old).is_err());
+    }
+}
