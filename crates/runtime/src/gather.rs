@@ -22,6 +22,7 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
 use tidemill_stages::io::IoFailure;
+use tidemill_state::Table;
 
 /// The interval at which the gate checks whether the epochs before what is due were accessed, nanoseconds.
 const DUE_POLL: u64 = 20_000;
@@ -131,7 +132,8 @@ impl Gatherer {
         assert!(first > 0, "epochs are counted from 1");
         let mut gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
         // An evicted row is found between epochs only.
-        if on.machine.wiring.wakes_within && options.memory.is_none() {
+        let has_evicted = options.memory.is_some() || on.machine.tables.iter().any(Table::has_evicted_rows);
+        if on.machine.wiring.wakes_within && !has_evicted {
             gate.wake_within();
         }
         let begun = on.environment.now();

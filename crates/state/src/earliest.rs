@@ -16,6 +16,7 @@
 
 use crate::evicted_rows::EvictedError;
 use crate::image::Image;
+use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::rows::{RowAddress, read};
 use crate::table::Table;
 use std::cmp::Reverse;
@@ -81,14 +82,28 @@ impl Earliest {
         }
         let mut rows = Image::new(table.shape());
         // SAFETY: the rows are slots of the table, and no transaction runs.
-        let next = self.take_each(table, at, |row| unsafe { table.copy_row(row, &mut rows) });
+        let next = self.take_of_memory(table, at, |row| unsafe { table.copy_row(row, &mut rows) });
         Ok(RowsAt { rows, next })
     }
 
-    /// The same, where no row is evicted: passes the addresses of the rows to `each`, and gives the least value of the others.
+    /// The same: passes the addresses of the rows to `each`, and gives the least value of the others. An evicted row is fetched.
     /// Slots may be made meanwhile.
-    pub fn take_each(&mut self, table: &Table, at: Option<i64>, each: impl FnMut(RowAddress)) -> Option<i64> {
-        assert!(!table.has_evicted_rows(), "an evicted row has no address");
+    pub fn take_each(
+        &mut self,
+        table: &Table,
+        at: Option<i64>,
+        mut each: impl FnMut(RowAddress),
+    ) -> Result<Option<i64>, EvictedError> {
+        if !table.has_evicted_rows() {
+            return Ok(self.take_of_memory(table, at, each));
+        }
+        self.forget();
+        let RowsAt { rows, next } = self.take_of_copies(table, at)?;
+        (0..rows.len()).for_each(|row| each(address(table, &rows, row)));
+        Ok(next)
+    }
+
+    fn take_of_memory(&mut self, table: &Table, at: Option<i64>, each: impl FnMut(RowAddress)) -> Option<i64> {
         let found = match self.heap.take() {
             Some(heap) => self.take_of_heap(table, heap, at, each),
             None => self.take_of_all(table, at, each),
@@ -191,6 +206,21 @@ impl Earliest {
         check(at, next);
         Ok(RowsAt { rows, next })
     }
+}
+
+/// The slot of a copied row; the row is fetched if it has none.
+fn address(table: &Table, rows: &Image, row: usize) -> RowAddress {
+    let (shape, words) = (table.shape(), rows.row(row));
+    let text = |&word: &usize| [if shape.is_text(word) { rows.text(row, word) } else { &[][..] }];
+    let texts: Vec<[&[u8]; 1]> = shape.key.iter().map(text).collect();
+    let columns = shape.key.iter().zip(&texts).map(|(&word, text)| match shape.is_text(word) {
+        true => KeyColumn::Texts(KeyTexts::new(text.as_slice())),
+        false => KeyColumn::Words(&words[word..=word]),
+    });
+    let columns: Vec<KeyColumn<'_>> = columns.collect();
+    let mut found = [0];
+    table.resolve(&Keys { columns: &columns, nulls: None, len: 1 }, &mut found);
+    found[0]
 }
 
 fn check(at: Option<i64>, next: Option<i64>) {

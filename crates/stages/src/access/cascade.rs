@@ -34,7 +34,13 @@ pub(super) enum Given {
 /// Runs a prepared epoch, one event after the other.
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     let wakes = machine.wiring.wakes_within.then(|| Wakes::of(machine, epoch));
+    // The order of a program that does not cascade was made without what wakes.
+    let order = std::mem::take(&mut epoch.work.order);
     let mut cascade = Cascade { machine, scratch, epoch, wakes };
+    if !machine.wiring.cascades && cascade.epoch.input.due.is_none() {
+        cascade.run_between_wakes(&order);
+        return;
+    }
     let times = wakes::times(machine, cascade.epoch);
     let mut rows = vec![0usize; machine.wiring.given.len()];
     let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
@@ -181,6 +187,10 @@ impl Cascade<'_> {
         let InputContext { transaction, code, .. } = machine.input(at.input);
         let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
         let order: Vec<(u32, u32)> = scratch.context.drain_order().collect();
+        if !machine.wiring.cascades {
+            // What follows comes in waves, after the epoch.
+            return emitted;
+        }
         for (number, place) in order {
             let emit = number as usize - code.emit_base;
             let stream = transaction.emits[emit].stream;

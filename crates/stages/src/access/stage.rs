@@ -86,8 +86,6 @@ impl AccessStage {
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
         if epoch.accessed.one_by_one {
-            // The order of a program that does not cascade was made without what wakes.
-            epoch.work.order.clear();
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.accessed.breakdown.useful += self.environment.now() - decided;
         } else if is_serial {
@@ -101,9 +99,9 @@ impl AccessStage {
         if epoch.accessed.scheduled.iter().all(|scheduled| scheduled.access == 0) {
             self.account(&mut epoch);
         }
-        if !epoch.accessed.one_by_one {
-            waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
-        }
+        waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
+        // Emissions are followed in their order within a cascade only.
+        drop(scratch.context.drain_order());
         if !(epoch.accessed.one_by_one && self.machine.wiring.wakes_within) {
             touched::note(&self.machine, &epoch);
         }

@@ -11,23 +11,29 @@
 //! set within the epoch is found, too. All rows of a table and a time are taken before the first of them runs. A row that
 //! wakes is an event in the log of its stream, like one that a transaction emitted.
 //!
+//! Where the program does not cascade, events that set no wake run in blocks up to the next wake, and what follows from events
+//! comes in waves ([`crate::access::waves`]): what follows in a wave shares no table with what wakes, so it sets no wake.
+//!
 //! **Given up.** Such epochs run on one worker. One in which no row can wake runs under any policy.
 
 use crate::access::cascade::{Cascade, Given};
 use crate::due::due_of;
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, JointRun};
 use crate::machine::Machine;
 use crate::prepare::changes::{Transactions, each_written};
-use crate::wiring::{InputEvent, InputId};
+use crate::wiring::{InputEvent, InputId, Joint, JointId};
 use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Int64Type, TimestampMicrosecondType};
 use arrow_buffer::ScalarBuffer;
 use parking_lot::Mutex;
+use std::ops::Range;
 use tidemill_compile::NativeColumn;
+use tidemill_compile::abi::InputView;
 use tidemill_model::Type;
 use tidemill_plan::{Bound, Due, StreamId, TableId};
-use tidemill_state::{CellValue, Earliest, RowAddress};
+use tidemill_state::memory::prefetch;
+use tidemill_state::{CellValue, Earliest, RowAddress, Table};
 use typed_index_collections::TiVec;
 
 /// What is due in an epoch.
@@ -40,9 +46,12 @@ pub struct Wakes {
     is_stale: bool,
     /// By input: whether its transactions may change when a row wakes.
     sets: TiVec<InputId, bool>,
-    /// The rows that wake together, with their keys' order.
+    /// The rows that wake together.
     rows: Vec<RowAddress>,
 }
+
+/// The maximum number of events per call of compiled code, and how many events ahead their rows are prefetched.
+const BLOCK: usize = 16;
 
 impl Wakes {
     /// Those of an epoch that is about to run.
@@ -88,10 +97,17 @@ fn dues(machine: &Machine) -> impl Iterator<Item = (&Mutex<Earliest>, StreamId, 
     })
 }
 
+/// Takes the rows that are due at a time; the least time of the others.
+fn take(index: &Mutex<Earliest>, table: &Table, at: Option<i64>, each: impl FnMut(RowAddress)) -> Option<i64> {
+    let found = index.lock().take_each(table, at, each);
+    // With a memory limit that is only in the replay of a log that was written without one.
+    found.unwrap_or_else(|error| panic!("the rows that wake cannot be read: {error}"))
+}
+
 /// The least time at which a row is due.
 fn next(machine: &Machine) -> Option<i64> {
     let least = |(index, _, due): (&Mutex<Earliest>, _, &Due)| {
-        index.lock().take_each(&machine.tables[due.table], None, |_| unreachable!("no row has no time"))
+        take(index, &machine.tables[due.table], None, |_| unreachable!("no row has no time"))
     };
     dues(machine).filter_map(least).min()
 }
@@ -126,6 +142,79 @@ pub fn times(machine: &Machine, epoch: &Epoch) -> Vec<Option<ScalarBuffer<i64>>>
 }
 
 impl Cascade<'_> {
+    /// Runs an epoch of a program that does not cascade, but for its waves: the events in their order, and what wakes between
+    /// them.
+    pub fn run_between_wakes(&mut self, order: &[JointRun]) {
+        let machine = self.machine;
+        let wiring = &machine.wiring;
+        let wakes = self.wakes.as_ref().expect("rows wake within the epoch");
+        let sets: TiVec<JointId, bool> =
+            wiring.joints.iter().map(|joint| joint.inputs().any(|id| wakes.sets[id])).collect();
+        let times = times(machine, self.epoch);
+        let source_of = |joint: &Joint| {
+            let root = wiring.inputs[joint.inputs.start].root;
+            wiring.given.iter().position(|&given| given == root)
+        };
+        let sources: TiVec<JointId, _> = wiring.joints.iter().map(source_of).collect();
+        let mut next: TiVec<JointId, usize> = wiring.joints.iter().map(|_| 0).collect();
+        let mut views = Vec::new();
+        for &JointRun { joint, count } in order {
+            let Joint { inputs, .. } = &wiring.joints[joint];
+            let times = sources[joint].and_then(|source| times[source].as_ref()).expect("a source with times");
+            let (mut event, end) = (next[joint], next[joint] + count as usize);
+            next[joint] = end;
+            while event < end {
+                let time = |cascade: &Self, event| times[cascade.epoch.work.inputs[inputs.start].row(event)];
+                self.wake_through(time(self, event));
+                if sets[joint] {
+                    for id in wiring.joints[joint].inputs() {
+                        self.run_alone(InputEvent { input: id, event: event as u32 });
+                    }
+                    event += 1;
+                    continue;
+                }
+                let woken = self.wakes.as_ref().and_then(|wakes| wakes.next);
+                let passes = |event: usize| woken.is_none_or(|woken| time(self, event) < woken);
+                let until = if passes(end - 1) {
+                    end
+                } else {
+                    (event..end).position(|e| !passes(e)).map_or(end, |n| event + n)
+                };
+                assert!(until > event, "what is due before an event has run");
+                self.run_blocks(joint, event..until, &mut views);
+                event = until;
+            }
+        }
+        self.wake_through(i64::MAX);
+    }
+
+    /// Runs events that set no wake.
+    fn run_blocks(&mut self, joint: JointId, events: Range<usize>, views: &mut Vec<InputView>) {
+        let Cascade { machine, scratch, epoch, .. } = self;
+        let wiring = &machine.wiring.joints[joint];
+        views.clear();
+        scratch.identity.ensure(events.end);
+        views.extend(wiring.inputs().map(|id| epoch.work.inputs[id].view(&scratch.identity)));
+        scratch.context.write_in_place(true);
+        for first in events.clone().step_by(BLOCK) {
+            let count = BLOCK.min(events.end - first);
+            for id in wiring.inputs() {
+                ask(machine, epoch, id, first + BLOCK..first + BLOCK + count);
+            }
+            #[allow(unsafe_code)]
+            // SAFETY: the views are of prepared inputs, whose index, rows and result columns cover these events; this worker
+            // alone runs transactions now.
+            unsafe {
+                (wiring.run)(&mut *scratch.context, views.as_ptr(), first as u64, count as u64);
+            }
+        }
+        drop(scratch.context.drain_order());
+        for id in wiring.inputs() {
+            epoch.work.inputs[id].run_together(events.clone());
+        }
+        Epoch::ran(&mut epoch.work.order, joint, events.len() as u32);
+    }
+
     /// Runs the rows that are due at a time or before, and within the epoch, each time before the next.
     pub fn wake_through(&mut self, time: i64) {
         let machine = self.machine;
@@ -142,7 +231,7 @@ impl Cascade<'_> {
     fn wake(&mut self, index: &Mutex<Earliest>, stream: StreamId, due: &Due, at: i64) {
         let table = &self.machine.tables[due.table];
         let mut rows = self.wakes.as_mut().map(|wakes| std::mem::take(&mut wakes.rows)).unwrap_or_default();
-        index.lock().take_each(table, Some(at), |row| rows.push(row));
+        take(index, table, Some(at), |row| rows.push(row));
         let parts = table.definition().key.len();
         #[allow(unsafe_code)]
         // SAFETY: the rows are slots of the table, and none is freed while an epoch runs.
@@ -182,6 +271,17 @@ impl Cascade<'_> {
             columns.for_each(|(column, from)| copy(column, place, from, row));
         }
         (first..first + events.num_rows()).for_each(|place| self.follow(Given::Emitted(stream, place)));
+    }
+}
+
+/// Prefetches the rows of events of an input.
+fn ask(machine: &Machine, epoch: &Epoch, id: InputId, events: Range<usize>) {
+    let input = &epoch.work.inputs[id];
+    let events = events.start.min(input.len)..events.end.min(input.len);
+    for (r, role) in machine.input(id).roles().iter().enumerate() {
+        if role.over.is_none() && machine.tables[role.table].is_far() {
+            input.rows[r][events.clone()].iter().for_each(|&row| prefetch(row as *const u8));
+        }
     }
 }
 
