@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tidemill_compile::{Code, Produced};
 use tidemill_plan::{Program, StreamId, TransactionId};
 use tidemill_schedule::Breakdown;
-use tidemill_state::Generation;
+use tidemill_state::{EvictedError, Generation};
 use tidemill_txn::Survey;
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
@@ -197,6 +197,8 @@ pub struct Accessed {
     pub survey: Option<Survey>,
     /// Whether its events are followed one by one, each with all that it causes.
     pub one_by_one: bool,
+    /// Why rows that wake within it could not be read. Then its results are not those of its events.
+    pub unread: Option<EvictedError>,
     /// Whether its rows are saved before they are written, for snapshots that were open when its access began.
     pub saves: bool,
     /// The tables that a session wanted, as they are after this epoch.

@@ -15,7 +15,6 @@ use crate::memory::{Arena, FAR};
 use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
 use crate::read_snapshot::Readers;
 use crate::rows::{RowAddress, Rows, read};
-use crate::scan::CellValue;
 use crate::shape::RowShape;
 use crate::snapshot::Snapshot;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
@@ -219,21 +218,6 @@ impl Table {
     /// `row` is a row of this table, found since the rows that were evicted last went.
     pub unsafe fn key_hash(&self, row: RowAddress) -> u64 {
         self.hash_of_row(row)
-    }
-
-    /// A part of the key of a row, by its number. A text stays where it is until slots are freed.
-    ///
-    /// # Safety
-    /// `row` is a row of this table, found since slots were freed last.
-    pub unsafe fn key_part(&self, row: RowAddress, part: usize) -> CellValue<'_> {
-        let cell = &self.key[part];
-        // SAFETY: by the caller; key cells never change (invariant 2).
-        let word = unsafe { read(row, cell.offset) };
-        match cell.text {
-            // SAFETY: a text key cell holds a live blob (invariant 4).
-            true => CellValue::Text(unsafe { blob::bytes(word) }),
-            false => CellValue::Word(word as i64),
-        }
     }
 
     /// The hash of the key in a row.

@@ -81,7 +81,9 @@ impl AccessStage {
     ) -> Box<Epoch> {
         let start = self.environment.now();
         changes::save(&self.machine, &mut epoch);
-        epoch.accessed.one_by_one = self.machine.wiring.cascades || wakes::run_within(&self.machine, &epoch);
+        let wakes = wakes::run_within(&self.machine, &epoch);
+        epoch.accessed.one_by_one = self.machine.wiring.cascades || matches!(wakes, Ok(true));
+        epoch.accessed.unread = wakes.err();
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());

@@ -33,7 +33,7 @@ use tidemill_compile::abi::InputView;
 use tidemill_model::Type;
 use tidemill_plan::{Bound, Due, StreamId, TableId};
 use tidemill_state::memory::prefetch;
-use tidemill_state::{CellValue, Earliest, RowAddress, Table};
+use tidemill_state::{CellValue, Earliest, EvictedError, RowAddress};
 use typed_index_collections::TiVec;
 
 /// What is due in an epoch.
@@ -80,12 +80,12 @@ impl Wakes {
     }
 
     /// The least time at which a row is due, if it is not after `time` and the epoch's own.
-    fn next(&mut self, machine: &Machine, time: i64) -> Option<i64> {
-        let through = self.through?.min(time);
+    fn next(&mut self, machine: &Machine, time: i64) -> Result<Option<i64>, EvictedError> {
+        let Some(through) = self.through.map(|through| through.min(time)) else { return Ok(None) };
         if self.is_stale {
-            (self.next, self.is_stale) = (next(machine), false);
+            (self.next, self.is_stale) = (next(machine)?, false);
         }
-        self.next.filter(|&next| next <= through)
+        Ok(self.next.filter(|&next| next <= through))
     }
 }
 
@@ -97,33 +97,30 @@ fn dues(machine: &Machine) -> impl Iterator<Item = (&Mutex<Earliest>, StreamId, 
     })
 }
 
-/// Takes the rows that are due at a time; the least time of the others.
-fn take(index: &Mutex<Earliest>, table: &Table, at: Option<i64>, each: impl FnMut(RowAddress)) -> Option<i64> {
-    let found = index.lock().take_each(table, at, each);
-    // With a memory limit that is only in the replay of a log that was written without one.
-    found.unwrap_or_else(|error| panic!("the rows that wake cannot be read: {error}"))
-}
-
-/// The least time at which a row is due.
-fn next(machine: &Machine) -> Option<i64> {
-    let least = |(index, _, due): (&Mutex<Earliest>, _, &Due)| {
-        take(index, &machine.tables[due.table], None, |_| unreachable!("no row has no time"))
-    };
-    dues(machine).filter_map(least).min()
+/// The least time at which a row is due. Fails if evicted rows cannot be read: there are some in the replay of a log that was
+/// written without a memory limit, with one.
+fn next(machine: &Machine) -> Result<Option<i64>, EvictedError> {
+    let mut least = None;
+    for (index, _, due) in dues(machine) {
+        let none = |_| unreachable!("no row has no time");
+        let next = index.lock().take_each(&machine.tables[due.table], None, none)?;
+        least = [least, next].into_iter().flatten().min();
+    }
+    Ok(least)
 }
 
 /// Whether rows wake in an epoch, or can.
-pub fn run_within(machine: &Machine, epoch: &Epoch) -> bool {
+pub fn run_within(machine: &Machine, epoch: &Epoch) -> Result<bool, EvictedError> {
     if !machine.wiring.wakes_within {
-        return false;
+        return Ok(false);
     }
-    let Some(through) = epoch.input.wakes else { return epoch.input.due.is_some() };
+    let Some(through) = epoch.input.wakes else { return Ok(epoch.input.due.is_some()) };
     let first = epoch.input.least_time;
     let can_be = |due: &Due| match (due.bound, first) {
         (Bound::Wakes { .. }, Some(first)) => due.bound.after(first).is_some_and(|made| made <= through),
         _ => false,
     };
-    dues(machine).any(|(_, _, due)| can_be(due)) || next(machine).is_some_and(|next| next <= through)
+    Ok(dues(machine).any(|(_, _, due)| can_be(due)) || next(machine)?.is_some_and(|next| next <= through))
 }
 
 /// By stream that the epoch is given: the times of its events, if rows wake between them.
@@ -215,23 +212,36 @@ impl Cascade<'_> {
         Epoch::ran(&mut epoch.work.order, joint, events.len() as u32);
     }
 
-    /// Runs the rows that are due at a time or before, and within the epoch, each time before the next.
+    /// Runs the rows that are due at a time or before, and within the epoch, each time before the next. If they cannot be read,
+    /// none runs any more, and the epoch says why.
     pub fn wake_through(&mut self, time: i64) {
-        let machine = self.machine;
-        while let Some(at) = self.wakes.as_mut().and_then(|wakes| wakes.next(machine, time)) {
-            for (index, stream, due) in dues(machine) {
-                self.wake(index, stream, due, at);
-            }
-            // What was taken is not known any more.
-            self.wakes.iter_mut().for_each(|wakes| wakes.is_stale = true);
+        if let Err(error) = self.try_wake_through(time) {
+            self.epoch.accessed.unread = Some(error);
+            self.wakes.iter_mut().for_each(|wakes| (wakes.through, wakes.next) = (None, None));
         }
     }
 
+    fn try_wake_through(&mut self, time: i64) -> Result<(), EvictedError> {
+        let machine = self.machine;
+        let Some(wakes) = &mut self.wakes else { return Ok(()) };
+        let mut next = wakes.next(machine, time)?;
+        while let Some(at) = next {
+            for (index, stream, due) in dues(machine) {
+                self.wake(index, stream, due, at)?;
+            }
+            let wakes = self.wakes.as_mut().expect("looked at above");
+            // What was taken is not known any more.
+            wakes.is_stale = true;
+            next = wakes.next(machine, time)?;
+        }
+        Ok(())
+    }
+
     /// Runs the rows of a stream that are due at a time.
-    fn wake(&mut self, index: &Mutex<Earliest>, stream: StreamId, due: &Due, at: i64) {
+    fn wake(&mut self, index: &Mutex<Earliest>, stream: StreamId, due: &Due, at: i64) -> Result<(), EvictedError> {
         let table = &self.machine.tables[due.table];
         let mut rows = self.wakes.as_mut().map(|wakes| std::mem::take(&mut wakes.rows)).unwrap_or_default();
-        take(index, table, Some(at), |row| rows.push(row));
+        index.lock().take_each(table, Some(at), |row| rows.push(row))?;
         let parts = table.definition().key.len();
         #[allow(unsafe_code)]
         // SAFETY: the rows are slots of the table, and none is freed while an epoch runs.
@@ -258,6 +268,7 @@ impl Cascade<'_> {
         rows.clear();
         self.wakes.iter_mut().for_each(|wakes| wakes.rows = std::mem::take(&mut rows));
         places.for_each(|place| self.follow(Given::Emitted(stream, place)));
+        Ok(())
     }
 
     /// Runs the rows of an epoch of their own, which the gate has found.
