@@ -45,6 +45,8 @@ pub struct Walk<'p> {
     sent: VecDeque<u32>,
     /// What is due in the current epoch and has not run.
     due: VecDeque<NextEvent>,
+    /// If rows wake within the current epoch: up to which time.
+    wakes: Option<i64>,
 }
 
 impl<'p> Walk<'p> {
@@ -93,7 +95,8 @@ impl<'p> Walk<'p> {
         }
         let passing = vec![0; sources.len()];
         let splits = sources.into_iter().map(|of| (of.source, of.name)).collect();
-        Ok(Walk { program, reference, history, epoch, splits, passing, sent: VecDeque::new(), due: VecDeque::new() })
+        let (sent, due) = (VecDeque::new(), VecDeque::new());
+        Ok(Walk { program, reference, history, epoch, splits, passing, sent, due, wakes: None })
     }
 
     /// Takes what the sources gave to the next epoch; `None` where the log ends. `late` is called for events that
@@ -141,6 +144,7 @@ impl<'p> Walk<'p> {
         if let Some(DueCut { due, boundary }) = epoch.due {
             self.due = self.reference.due(self.program.dues()[due], boundary).into();
         }
+        self.wakes = epoch.wakes;
         self.epoch = epoch.number;
         Ok(Some(epoch))
     }
@@ -179,9 +183,16 @@ impl<'p> Walk<'p> {
 
     /// The next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
+        if let Some(through) = self.wakes.filter(|_| self.due.is_empty()) {
+            let next = self.reference.next_time(&self.passing);
+            self.due = self.reference.wakes(next.map_or(through, |next| next.min(through))).into();
+        }
+        if let Some(due) = self.due.pop_front() {
+            return Some(due);
+        }
         let timed = self.reference.next_event(&mut self.passing);
         let sent = |walk: &mut Self| walk.sent.pop_front().map(|source| walk.reference.next_of(source as usize));
-        timed.or_else(|| sent(self)).or_else(|| self.due.pop_front())
+        timed.or_else(|| sent(self))
     }
 
     /// The program that is walked through.

@@ -78,6 +78,9 @@ impl StreamLayout {
                 });
                 parent.derive(sources.collect())
             }
+            Origin::Due(_) if program.wakes_within() => {
+                StreamLayout::root(&program.streams[stream].schema, Format::Native)
+            }
             given if given.is_given() => StreamLayout::root(&program.streams[stream].schema, Format::Arrow),
             _ => StreamLayout::root(&program.streams[stream].schema, Format::Native),
         }

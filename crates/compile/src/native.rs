@@ -80,6 +80,20 @@ impl NativeColumn {
 }
 
 impl NativeColumn {
+    /// Sets value `at`, for which there is room, to a word.
+    pub fn set_word(&mut self, at: usize, word: u64) {
+        debug_assert!(!self.ty.ty.is_bytes(), "a text is no word");
+        self.words[at] = word;
+        self.nulls.get_mut(at).into_iter().for_each(|null| *null = 0);
+    }
+
+    /// Sets value `at`, for which there is room, to a text. Only its address is kept: it must live as long as the value is
+    /// read.
+    pub fn set_text(&mut self, at: usize, text: &[u8]) {
+        (self.words[at], self.lens[at]) = (text.as_ptr() as u64, text.len() as u64);
+        self.nulls.get_mut(at).into_iter().for_each(|null| *null = 0);
+    }
+
     /// Copies value `at` of a column of the same type to place `to`, for which there is room.
     pub fn copy_value(&mut self, to: usize, from: &NativeColumn, at: usize) {
         self.words[to] = from.words[at];

@@ -58,9 +58,11 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         let origin = OriginDef::Every { period, origin: *random.pick(&[0, 0, -7, 2]) };
         plan.streams.push(StreamDef { name: "ticks".into(), origin });
     }
+    // In some plans nothing is due but wakes.
+    let only_wakes = time.is_some() && plan.streams.len() <= sources_max && Random::new(seed ^ 0x3a_7e).chance(25);
     // Of numbers of its own, too.
     let mut batches = Random::new(seed ^ 0x0b_a7_c4);
-    if size != PlanSize::Small && batches.chance(25) {
+    if size != PlanSize::Small && batches.chance(25) && !only_wakes {
         for number in 0..batches.between(1, 2) {
             let source = random_batches(&mut batches, &plan, number, time);
             plan.streams.extend(source);
@@ -73,7 +75,7 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     // Few plans are so daring that most of their transactions abort.
     let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
     // Of numbers of its own, so that the other plans are the same as without.
-    let takes_late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40);
+    let takes_late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40) && !only_wakes;
     // Few plans read all rows of tables: their events are followed one by one.
     let scans = Random::new(seed ^ 0x05_ca_45).chance(15);
     if scans {
@@ -82,19 +84,19 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     for level in 0..levels {
         let built = Level { level, size, risk, takes_late, scans };
         built.derive(&mut random, &mut plan);
-        if let Some(time) = time.filter(|_| random.chance(35)) {
+        if let Some(time) = time.filter(|_| random.chance(35) && !only_wakes) {
             // Of numbers of its own, so that the rest of a plan is the same with and without.
             let mut rows = Random::new(seed ^ 0x20_45 ^ level as u64);
             built.window(&mut random, &mut rows, &mut plan, time);
         }
         let mut joins = Random::new(seed ^ 0x10_14 ^ level as u64);
-        if let Some(time) = time.filter(|_| joins.chance(30)) {
+        if let Some(time) = time.filter(|_| joins.chance(30) && !only_wakes) {
             built.join(&mut joins, &mut plan, time);
         }
         built.transact(&mut random, &mut plan);
         // Of numbers of their own, so that the rest of a plan is the same with and without.
         let mut own = Random::new(seed ^ 0x3a_4e5);
-        if let Some(time) = time.filter(|_| level == 0 && own.chance(50)) {
+        if let Some(time) = time.filter(|_| only_wakes || level == 0 && own.chance(50)) {
             random_wakes(&mut own, &mut plan, time, risk);
         }
     }

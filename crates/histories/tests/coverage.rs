@@ -7,9 +7,9 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, random_apart_plan, random_history};
 use tidemill_model::Value;
-use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, StreamId, analyze};
+use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, StreamId, Waves, analyze};
 
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 750;
 
 fn size(seed: u64) -> PlanSize {
     [PlanSize::Small, PlanSize::Medium, PlanSize::Large][seed as usize % 3]
@@ -90,6 +90,7 @@ fn abort_kind(reason: &str) -> String {
 /// something came out of.
 #[rustfmt::skip]
 const KINDS: &[&str] = &[
+    "wakes within epochs, with waves", "wakes within epochs, without waves",
     "Assign", "Set", "If", "ForEach", "ForRange", "Break", "Continue", "Require", "Abort", "Insert", "Delete", "Emit",
     "Return", "Count Steps", "Count Memory", "Count Text", "Count List", "Counted Read", "Counted Made",
     "Const", "Field", "Element", "Local", "Cell", "Exists", "Rows", "Length", "Unwrap", "IsNull", "WordNeg", "WordAbs",
@@ -146,6 +147,9 @@ fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTre
 /// Counts the streams that something came out of, by origin, and what is joined or forked.
 fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) {
     let mut note = |name: String| *found.entry(name).or_insert(0) += 1;
+    if program.wakes_within() && program.dues().iter().any(|&stream| !seen.outputs[stream].is_empty()) {
+        note(format!("wakes within epochs, {} waves", if Waves::of(program).is_some() { "with" } else { "without" }));
+    }
     for (stream, output) in program.streams.iter().zip(&seen.outputs) {
         if stream.deliveries.len() > 1 {
             note("several deliveries".into());

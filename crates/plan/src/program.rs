@@ -113,6 +113,19 @@ impl Program {
         self.streams.keys().filter(is_late).collect()
     }
 
+    /// Whether rows can wake between the events of an epoch: nothing else is due, and each event that an epoch is given holds
+    /// the time of its position.
+    pub fn wakes_within(&self) -> bool {
+        let is_due = self.streams.iter().any(|stream| matches!(stream.origin, Origin::Due(_)));
+        let fits = |stream: &Stream| match &stream.origin {
+            Origin::Source { .. } => stream.own_time().is_some(),
+            Origin::Due(due) => due.is_wakes(),
+            Origin::LateRoot(_) | Origin::Batch(_) => false,
+            _ => true,
+        };
+        is_due && self.streams.iter().all(fits)
+    }
+
     /// The source whose late events a stream has: the stream that users know as that of the late events.
     pub fn late_of(&self, stream: StreamId) -> Option<StreamId> {
         match self.streams[stream].origin {

@@ -1,8 +1,9 @@
 //! The log entry of an epoch, and its encoding.
 //!
 //! ```text
-//! entry   = version:1, joined: n, n × split, splits: n, n × source, sent: n, n × (source, events), due, digests: n, n × digest
+//! entry   = version:1, joined: n, n × split, splits: n, n × source, sent: n, n × (source, events), due, wakes, digests: n, n × digest
 //! due     = 0, or 1 + the number of what is due, boundary:8
+//! wakes   = present:1, [time:8]
 //! split   = source, split, present:1, [mark:8], name
 //! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open, 64 keys), passed, [token], events, bad,
 //!           [values], [punctuations: n, n × (events and bad records before it, time:8)],
@@ -33,9 +34,13 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 10;
-/// The oldest version that can be read: it is without keys of calls, and otherwise the same.
+const VERSION: u8 = 11;
+/// The oldest version that can be read: 10 is without rows that wake within epochs, 9 also without keys of calls; otherwise they
+/// are the same.
 const VERSION_READ_MIN: u8 = 9;
+
+/// The first version with rows that wake within epochs.
+const VERSION_OF_WAKES: u8 = 11;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -52,6 +57,8 @@ pub struct EpochEntry {
     pub sent: Vec<SourceRun>,
     /// If it has what is due at a time, and no events of sources: which.
     pub due: Option<DueCut>,
+    /// If rows wake within it: up to which time.
+    pub wakes: Option<i64>,
     /// The digests of earlier epochs.
     pub digests: EpochDigests,
 }
@@ -208,13 +215,16 @@ impl EpochEntry {
                 into.extend_from_slice(&boundary.to_le_bytes());
             }
         }
+        into.push(u8::from(self.wakes.is_some()));
+        self.wakes.iter().for_each(|time| into.extend_from_slice(&time.to_le_bytes()));
         write_digests(&self.digests, codec, into);
     }
 
     /// Reads an entry.
     pub fn read(epoch: u64, payload: &[u8], schemas: &LogSchemas) -> Result<EpochEntry, Malformed> {
         let mut reader = Reader(payload);
-        if !(VERSION_READ_MIN..=VERSION).contains(&reader.byte()?) {
+        let version = reader.byte()?;
+        if !(VERSION_READ_MIN..=VERSION).contains(&version) {
             return Err(Malformed("it is of another version".into()));
         }
         let joined = (0..reader.number()?).map(|_| read_joined(&mut reader, schemas)).collect::<Result<_, _>>()?;
@@ -235,11 +245,19 @@ impl EpochEntry {
             }
             _ => return Err(Malformed("it has what is due of another program".into())),
         };
+        let wakes = match version {
+            ..VERSION_OF_WAKES => None,
+            _ => match reader.byte()? {
+                0 => None,
+                1 => Some(reader.word()? as i64),
+                other => return Err(Malformed(format!("{other} says whether rows wake"))),
+            },
+        };
         let digests = read_digests(&mut reader, &schemas.committed)?;
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }
-        Ok(EpochEntry { epoch, joined, source_count, sources, sent, due, digests })
+        Ok(EpochEntry { epoch, joined, source_count, sources, sent, due, wakes, digests })
     }
 }
 
@@ -348,4 +366,48 @@ pub fn read_bad(reader: &mut Reader<'_>) -> Result<BadRecord, Malformed> {
     let mut text = |bit: u8| if flags & bit != 0 { reader.text().map(Some) } else { Ok(None) };
     let (origin, column, record) = (text(1)?, text(4)?, text(8)?);
     Ok(BadRecord { origin, line, column, record, reason: reader.text()?, after: reader.number()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(due: Option<DueCut>, wakes: Option<i64>) -> Vec<u8> {
+        let (joined, sources, sent, digests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let entry = EpochEntry { epoch: 7, joined, source_count: 0, sources, sent, due, wakes, digests };
+        let mut bytes = Vec::new();
+        entry.write(&mut PackedCodec::default(), &mut bytes);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Option<DueCut>, Option<i64>), Malformed> {
+        let schemas = LogSchemas { sources: Vec::new(), dues: 2, committed: Vec::new() };
+        EpochEntry::read(7, bytes, &schemas).map(|entry| (entry.due, entry.wakes))
+    }
+
+    #[test]
+    fn up_to_which_time_rows_wake_is_in_the_entry() {
+        let due = Some(DueCut { due: 1, boundary: -3 });
+        for (due, wakes) in [(None, None), (due, None), (None, Some(i64::MIN)), (None, Some(12))] {
+            assert_eq!(read(&written(due, wakes)).expect("as written"), (due, wakes));
+        }
+        let mut other = written(None, None);
+        let at = other.len() - 2;
+        assert_eq!(other[at], 0, "no wakes, then no digests");
+        other[at] = 2;
+        assert!(read(&other).is_err());
+    }
+
+    #[test]
+    fn entries_from_before_wakes_within_epochs_are_read() {
+        let due = Some(DueCut { due: 0, boundary: 5 });
+        let mut old = written(due, None);
+        old.remove(old.len() - 2);
+        for version in [VERSION_READ_MIN, 10] {
+            old[0] = version;
+            assert_eq!(read(&old).expect("an older version"), (due, None));
+        }
+        old[0] = VERSION;
+        assert!(read(&old).is_err());
+    }
 }

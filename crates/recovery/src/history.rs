@@ -74,6 +74,8 @@ pub struct PastEpoch {
     pub sent: Vec<SourceRun>,
     /// If it had what was due at a time: which.
     pub due: Option<DueCut>,
+    /// If rows woke within it: up to which time.
+    pub wakes: Option<i64>,
     /// Digests of earlier epochs, as found in the log.
     pub digests: EpochDigests,
 }
@@ -200,6 +202,7 @@ impl History {
             sources,
             sent: entry.sent,
             due: entry.due,
+            wakes: entry.wakes,
             digests,
         }))
     }

@@ -266,6 +266,7 @@ impl Intake {
             sources,
             sent: epoch.input.sent.clone(),
             due: epoch.input.due,
+            wakes: epoch.input.wakes,
             digests: Vec::new(),
         }
     }

@@ -44,6 +44,17 @@ impl Reference<'_> {
         rows.into_iter().enumerate().map(event).collect()
     }
 
+    /// The rows of one table that wake next, if they do so at a time or before.
+    pub fn wakes(&self, through: i64) -> Vec<NextEvent> {
+        let next = |stream: StreamId| {
+            let due = self.due_of(stream).filter(|due| due.is_wakes())?;
+            let time = self.table(due.table).iter().filter_map(|row| row[due.due].word()).min()?;
+            Some((time, stream))
+        };
+        let next = self.program.dues().into_iter().filter_map(next).min_by_key(|&(time, _)| time);
+        next.filter(|&(time, _)| time <= through).map_or_else(Vec::new, |(time, stream)| self.due(stream, time))
+    }
+
     /// Runs everything that is due before an event of a time, each boundary before the next. Beyond the greatest time that
     /// was shown, where a late event can stand at the end of time, there are no timers.
     pub fn run_due(&mut self, time: i64) {

@@ -354,6 +354,13 @@ impl<'p> Reference<'p> {
         Some(self.next_of(source))
     }
 
+    /// The time of the event that [`Reference::next_event`] gives.
+    pub fn next_time(&self, passing: &[u64]) -> Option<i64> {
+        let first = |s: usize| Some(self.sources[s].held.keys().next()?.0);
+        let open = (0..passing.len()).filter(|&s| passing[s] > 0 && !self.sources[s].is_sent);
+        open.filter_map(first).min()
+    }
+
     /// The next held event of a source; panics if there is none.
     pub fn next_of(&mut self, source: usize) -> NextEvent {
         let state = &mut self.sources[source];

@@ -185,7 +185,11 @@ impl LocalCutter {
                 let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
                 (pauses && intake.pipeline.tasks().would_idle()) || age >= age_max
             }
-            EpochSize::Age(limit) => age >= limit,
+            // What wakes has no age.
+            EpochSize::Age(limit) => {
+                let has_none = intake.gate.oldest_arrival().is_none();
+                age >= limit || (has_none && pauses && intake.pipeline.tasks().would_idle())
+            }
             EpochSize::Events(_) => pauses && now.saturating_sub(last_input) >= PAUSE,
         }
     }
@@ -226,7 +230,8 @@ impl Cutter for LocalCutter {
         if slowest.is_none() && silence.is_none() && !intake.session.is_open && !intake.inputs.watches() {
             return Ok(self.last(intake));
         }
-        if (ready > 0 || intake.gate.has_rejects()) && self.closes(intake, slowest, last_input) {
+        let is_empty = ready == 0 && !intake.gate.has_rejects() && !intake.gate.has_wakes();
+        if !is_empty && self.closes(intake, slowest, last_input) {
             return Ok(self.cut(intake));
         }
         match slowest.map_or(Ok(Taking::Nothing), |slowest| intake.take(slowest))? {

@@ -22,6 +22,7 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
 use tidemill_stages::io::IoFailure;
+use tidemill_state::Table;
 
 /// The interval at which the gate checks whether the epochs before what is due were accessed, nanoseconds.
 const DUE_POLL: u64 = 20_000;
@@ -129,7 +130,12 @@ impl Gatherer {
         let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, .. } = parts;
         let GatherParts { durable, session, idle, retries, .. } = parts;
         assert!(first > 0, "epochs are counted from 1");
-        let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
+        let mut gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
+        // An evicted row is found between epochs only.
+        let has_evicted = options.memory.is_some() || on.machine.tables.iter().any(Table::has_evicted_rows);
+        if on.machine.wiring.wakes_within && !has_evicted {
+            gate.wake_within();
+        }
         let begun = on.environment.now();
         let idle = Idle::new(idle, inputs.len(), begun);
         let durable =
@@ -261,7 +267,7 @@ impl Gatherer {
             let has_input = |source| !inputs.is_empty(source) || has_messages && inputs.is_sent(source);
             self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, has_input);
         }
-        if self.replay.is_none() && !self.agenda.is_empty() {
+        if self.replay.is_none() && !self.agenda.is_empty() && !self.gate.wakes_within() {
             let is_beyond = self.gate.is_beyond();
             let boundary = self.agenda.boundary(Times { is_end: is_beyond, ..Times::of(&self.gate) });
             self.gate.hold_from(boundary);
@@ -294,6 +300,10 @@ impl Gatherer {
                 self.go_on(Phase::Room)
             }
             Gathering::Over => {
+                if self.replay.is_none() && self.gate.has_wakes() && !self.on.control.stops() {
+                    self.put(epoch, &Cut::Most(0))?;
+                    return self.go_on(Phase::Room);
+                }
                 if let Some(boundary) = self.due_at_the_end() {
                     return self.go_on(Phase::Due(epoch, DueCut { due: 0, boundary }));
                 }
@@ -310,6 +320,10 @@ impl Gatherer {
     /// At the end of time, the first boundary at which something may be due.
     fn due_at_the_end(&mut self) -> Option<i64> {
         let is_end = self.replay.is_none() && self.gate.ended() && !self.on.control.stops();
+        if self.gate.wakes_within() {
+            // Timers have run up to what was shown, and nothing else is open.
+            return None;
+        }
         if is_end { self.agenda.last_boundary(&self.on.machine, &mut self.gate) } else { None }
     }
 
@@ -373,7 +387,7 @@ impl Gatherer {
         if let Some(session) = self.session.as_ref().filter(|_| self.replay.is_some()) {
             session.replays(&mut epoch);
         } else if let Some(session) = &mut self.session {
-            let boundary = self.agenda.boundary(Times::of(&self.gate));
+            let boundary = self.agenda.boundary(Times::of(&self.gate)).filter(|_| !self.gate.wakes_within());
             let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
             let is_free = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
             savepoints = session.cut(&mut epoch, &self.gate, more_is_due, may_be_due && is_free);

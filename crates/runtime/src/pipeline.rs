@@ -3,10 +3,12 @@
 //! The number of epochs is fixed, which bounds memory: the gate waits until one returns from the committer, which takes
 //! finished epochs in order.
 
+use crate::agenda::unread;
 use crate::options::Options;
 use crate::pace::Pace;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use tidemill_recovery::Failure;
 use tidemill_schedule::Worker;
 use tidemill_stages::access::stage::AccessStage;
 use tidemill_stages::access::together::{Job, Role};
@@ -23,6 +25,7 @@ pub struct Pipeline {
     machine: Arc<Machine>,
     environment: Arc<dyn Environment>,
     access: AccessStage,
+    failure: Arc<Failure>,
     tasks: Tasks<Box<Epoch>, Job>,
     sizes: Mutex<Sizes>,
 }
@@ -39,13 +42,14 @@ impl Pipeline {
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
+        failure: Arc<Failure>,
         options: Options,
         workers: usize,
         first: u64,
     ) -> Self {
         let sizes = Sizes { pace: Pace::new(options.latency, options.epoch_events_max), asked_last: 0 };
         let access = AccessStage::new(machine.clone(), environment.clone(), options.scheduling, workers);
-        Pipeline { machine, environment, access, tasks: Tasks::new(first), sizes: Mutex::new(sizes) }
+        Pipeline { machine, environment, access, failure, tasks: Tasks::new(first), sizes: Mutex::new(sizes) }
     }
 
     /// The epochs that workers work on.
@@ -75,7 +79,10 @@ impl Pipeline {
     }
 
     fn access(&self, scratch: &mut Scratch, worker: &mut Worker, epoch: Box<Epoch>) {
-        let epoch = self.access.run(scratch, worker, epoch, &|job| self.tasks.share(job));
+        let mut epoch = self.access.run(scratch, worker, epoch, &|job| self.tasks.share(job));
+        if let Some(error) = epoch.accessed.unread.take() {
+            self.failure.set(unread(error));
+        }
         self.tasks.accessed(epoch);
     }
 

@@ -147,7 +147,7 @@ impl Cutter for LogCutter {
         }
         let counts = entry.sources.iter().map(|source| source.passed as usize).collect();
         let cuts_anew = self.planted.is(Bug::ReplayCutsAnew);
-        let passed = Passed { counts, sent: entry.sent };
+        let passed = Passed { counts, sent: entry.sent, wakes: entry.wakes };
         Ok(Gathering::Cut(if cuts_anew { Cut::Most(usize::MAX) } else { Cut::Exactly(passed) }))
     }
 }

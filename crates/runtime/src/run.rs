@@ -144,7 +144,8 @@ impl Run {
         indexes::forget(&on.machine);
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
         let count = if options.workers == 0 { environment.parallelism() } else { options.workers };
-        let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), options, count, first));
+        let failure = on.failure.clone();
+        let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), failure, options, count, first));
 
         let bells = Bells::default();
         let slot_count = count + EPOCHS_BESIDE;

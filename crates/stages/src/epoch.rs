@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tidemill_compile::{Code, Produced};
 use tidemill_plan::{Program, StreamId, TransactionId};
 use tidemill_schedule::Breakdown;
-use tidemill_state::Generation;
+use tidemill_state::{EvictedError, Generation};
 use tidemill_txn::Survey;
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
@@ -117,6 +117,8 @@ pub struct EpochInput {
     pub least_time: Option<i64>,
     /// If it has what is due at a time, and no events of sources: which.
     pub due: Option<DueCut>,
+    /// If rows wake within it: each that is due at this time or earlier, between the events of sources at its place.
+    pub wakes: Option<i64>,
     /// The end of `merge`: the events that have anchored positions.
     pub sent: Vec<SourceRun>,
     /// Its punctuation: every event with a time below has passed in it or before it, and none comes any more. None
@@ -193,6 +195,10 @@ pub struct Accessed {
     pub sampled: TiVec<InputId, Sampled>,
     /// The survey of similar epochs that its policy was chosen by.
     pub survey: Option<Survey>,
+    /// Whether its events are followed one by one, each with all that it causes.
+    pub one_by_one: bool,
+    /// Why rows that wake within it could not be read. Then its results are not those of its events.
+    pub unread: Option<EvictedError>,
     /// Whether its rows are saved before they are written, for snapshots that were open when its access began.
     pub saves: bool,
     /// The tables that a session wanted, as they are after this epoch.
@@ -285,7 +291,7 @@ impl Epoch {
         };
         let log = |s: StreamId| {
             let fed = crate::wiring::outlet_of(program, s).is_some() && wiring.feeds_code[s];
-            fed.then(|| EventLog::new(&streams[s].schema))
+            (fed || wiring.is_logged_root(s)).then(|| EventLog::new(&streams[s].schema))
         };
         let sources = wiring.given.iter().map(|_| SourceSlice::default()).collect();
         let sampled = wiring.inputs.iter().map(|_| Sampled::default()).collect();

@@ -2,6 +2,7 @@
 //! for their results.
 
 use crate::wiring::Outlet;
+use std::ops::Range;
 use std::sync::Arc;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, Verdict};
 use tidemill_compile::{NativeColumn, TransactionCode, resize_zeroed};
@@ -112,6 +113,15 @@ impl Input {
             self.ranks[event as usize] = self.ran;
         }
         self.ran += 1;
+    }
+
+    /// Notes that these events run now, in their order.
+    pub fn run_together(&mut self, events: Range<usize>) {
+        assert!(
+            self.ran as usize == events.start && self.ranks.is_empty(),
+            "they run in the order in which they arrived"
+        );
+        self.ran = events.end as u32;
     }
 
     /// Where an event stands in the order in which they ran.

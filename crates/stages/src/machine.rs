@@ -108,7 +108,7 @@ impl Scratch {
     /// Scratch for one of `workers` workers on this machine.
     pub fn new(machine: &Machine, workers: usize) -> Self {
         Scratch {
-            context: machine.context(machine.wiring.cascades),
+            context: machine.context(machine.wiring.cascades || machine.wiring.wakes_within),
             identity: Identity::default(),
             keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),

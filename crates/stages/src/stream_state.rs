@@ -3,7 +3,7 @@
 
 use crate::input::Identity;
 use crate::views::native_view;
-use crate::wiring::InputEvent;
+use crate::wiring::{InputEvent, InputId};
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
 use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode, resize_zeroed};
 use tidemill_model::{ColumnType, Schema};
@@ -189,6 +189,15 @@ impl EventLog {
         }
         self.len += 1;
         self.owners.push(owner);
+    }
+
+    /// Appends an event whose values the caller sets, at the place that is returned.
+    pub fn push_empty(&mut self) -> usize {
+        self.columns.iter_mut().for_each(|column| column.ensure(self.len + 1));
+        // Only lists are looked up with their owner.
+        self.owners.push(InputEvent { input: InputId::from(0), event: 0 });
+        self.len += 1;
+        self.len - 1
     }
 
     /// Its columns as input columns, numbered as in the stream's layout (lists have none).

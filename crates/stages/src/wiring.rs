@@ -128,6 +128,8 @@ pub struct Wiring {
     /// Whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach another
     /// transaction that cannot be deferred to a later wave.
     pub cascades: bool,
+    /// Whether rows can wake between the events of an epoch ([`Program::wakes_within`]).
+    pub wakes_within: bool,
     /// By transaction: if it is a root of nested ones, what these fill.
     pub nests: TiVec<TransactionId, Option<NestWiring>>,
     /// If events are not followed one by one: by wave, the streams of transactions' outputs that lead to other
@@ -191,6 +193,7 @@ impl Wiring {
             dues,
             lates,
             cascades: waves.is_none(),
+            wakes_within: program.wakes_within(),
             waves: waves.unwrap_or_default(),
         }
     }
@@ -202,6 +205,12 @@ impl Wiring {
             _ => None,
         };
         (0..self.given.len()).filter_map(|s| of(&s)).collect()
+    }
+
+    /// Whether the events of a stream that an epoch is given are logged, as those that transactions emit: rows that wake within
+    /// epochs.
+    pub fn is_logged_root(&self, stream: StreamId) -> bool {
+        self.wakes_within && self.dues.contains(&stream)
     }
 
     /// The joint of an input.

@@ -16,6 +16,7 @@
 
 use crate::evicted_rows::EvictedError;
 use crate::image::Image;
+use crate::keys::{KeyColumn, KeyTexts, Keys};
 use crate::rows::{RowAddress, read};
 use crate::table::Table;
 use std::cmp::Reverse;
@@ -79,16 +80,40 @@ impl Earliest {
             self.forget();
             return self.take_of_copies(table, at);
         }
+        let mut rows = Image::new(table.shape());
+        // SAFETY: the rows are slots of the table, and no transaction runs.
+        let next = self.take_of_memory(table, at, |row| unsafe { table.copy_row(row, &mut rows) });
+        Ok(RowsAt { rows, next })
+    }
+
+    /// The same: passes the addresses of the rows to `each`, and gives the least value of the others. An evicted row is fetched.
+    /// Slots may be made meanwhile.
+    pub fn take_each(
+        &mut self,
+        table: &Table,
+        at: Option<i64>,
+        mut each: impl FnMut(RowAddress),
+    ) -> Result<Option<i64>, EvictedError> {
+        if !table.has_evicted_rows() {
+            return Ok(self.take_of_memory(table, at, each));
+        }
+        self.forget();
+        let RowsAt { rows, next } = self.take_of_copies(table, at)?;
+        (0..rows.len()).for_each(|row| each(address(table, &rows, row)));
+        Ok(next)
+    }
+
+    fn take_of_memory(&mut self, table: &Table, at: Option<i64>, each: impl FnMut(RowAddress)) -> Option<i64> {
         let found = match self.heap.take() {
-            Some(heap) => self.take_of_heap(table, heap, at),
-            None => self.take_of_all(table, at),
+            Some(heap) => self.take_of_heap(table, heap, at, each),
+            None => self.take_of_all(table, at, each),
         };
         let slots = table.nodes().read().slots();
         self.touched_max = FEW + slots / PART;
         if self.heap.as_ref().is_some_and(|heap| heap.len() > FEW + 2 * slots) {
             self.forget();
         }
-        Ok(found)
+        found
     }
 
     /// How many slots, entries and copies were looked at so far.
@@ -109,7 +134,13 @@ impl Earliest {
         unsafe { table.exists(row).then(|| read(row, self.cell) as i64) }
     }
 
-    fn take_of_heap(&mut self, table: &Table, mut heap: BinaryHeap<Entry>, at: Option<i64>) -> RowsAt {
+    fn take_of_heap(
+        &mut self,
+        table: &Table,
+        mut heap: BinaryHeap<Entry>,
+        at: Option<i64>,
+        mut each: impl FnMut(RowAddress),
+    ) -> Option<i64> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
@@ -118,7 +149,7 @@ impl Earliest {
         }
         touched.clear();
         self.touched = touched;
-        let (mut rows, mut taken, mut next) = (Image::new(table.shape()), 0, None);
+        let (mut taken, mut next) = (0, None);
         while let Some(&Reverse((value, row))) = heap.peek() {
             let holds = self.value(table, row) == Some(value);
             if holds && at != Some(value) {
@@ -129,22 +160,23 @@ impl Earliest {
             // The entries of one row and value come one after the other.
             if holds && row != taken {
                 taken = row;
-                // SAFETY: as in `value`.
-                unsafe { table.copy_row(row, &mut rows) };
+                each(row);
             }
         }
         check(at, next);
         self.heap = Some(heap);
-        RowsAt { rows, next }
+        next
     }
 
-    fn take_of_all(&mut self, table: &Table, at: Option<i64>) -> RowsAt {
-        let (mut rows, mut others) = (Image::new(table.shape()), Vec::new());
+    fn take_of_all(&mut self, table: &Table, at: Option<i64>, mut each: impl FnMut(RowAddress)) -> Option<i64> {
+        let (mut taken, mut others) = (0, Vec::new());
         let before = self.looked_at;
         for node in 0..VIRTUAL_NODE_COUNT {
             let mut look = |row| match self.value(table, row) {
-                // SAFETY: as in `value`.
-                Some(value) if at == Some(value) => unsafe { table.copy_row(row, &mut rows) },
+                Some(value) if at == Some(value) => {
+                    taken += 1;
+                    each(row);
+                }
                 Some(value) => others.push(Reverse((value, row))),
                 None => {}
             };
@@ -153,9 +185,9 @@ impl Earliest {
         }
         let next = others.iter().map(|&Reverse((value, _))| value).min();
         check(at, next);
-        let is_worth_it = PART * rows.len() <= (self.looked_at - before) as usize;
+        let is_worth_it = PART * taken <= (self.looked_at - before) as usize;
         self.heap = is_worth_it.then(|| BinaryHeap::from(others));
-        RowsAt { rows, next }
+        next
     }
 
     /// Where rows may be evicted, all are read and copied.
@@ -174,6 +206,21 @@ impl Earliest {
         check(at, next);
         Ok(RowsAt { rows, next })
     }
+}
+
+/// The slot of a copied row; the row is fetched if it has none.
+fn address(table: &Table, rows: &Image, row: usize) -> RowAddress {
+    let (shape, words) = (table.shape(), rows.row(row));
+    let text = |&word: &usize| [if shape.is_text(word) { rows.text(row, word) } else { &[][..] }];
+    let texts: Vec<[&[u8]; 1]> = shape.key.iter().map(text).collect();
+    let columns = shape.key.iter().zip(&texts).map(|(&word, text)| match shape.is_text(word) {
+        true => KeyColumn::Texts(KeyTexts::new(text.as_slice())),
+        false => KeyColumn::Words(&words[word..=word]),
+    });
+    let columns: Vec<KeyColumn<'_>> = columns.collect();
+    let mut found = [0];
+    table.resolve(&Keys { columns: &columns, nulls: None, len: 1 }, &mut found);
+    found[0]
 }
 
 fn check(at: Option<i64>, next: Option<i64>) {

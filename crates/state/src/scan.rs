@@ -108,6 +108,22 @@ impl Table {
         }
     }
 
+    /// A part of the key of a row, by its number: a word or a text, which stays where it is until slots are freed.
+    ///
+    /// # Safety
+    /// `row` is a row of this table, found since slots were freed last.
+    pub unsafe fn key_part(&self, row: RowAddress, part: usize) -> CellValue<'_> {
+        let cell = &self.key_cells()[part];
+        // SAFETY: by the caller; key cells never change and own live blobs (invariants 2 and 4).
+        unsafe {
+            let word = read(row, cell.offset);
+            match cell.text {
+                true => CellValue::Text(blob::bytes(word)),
+                false => CellValue::Word(word as i64),
+            }
+        }
+    }
+
     fn compare_keys(&self, left: RowAddress, right: RowAddress) -> Ordering {
         let parts = self.key_cells().iter().map(|cell| {
             // SAFETY: slots of this table, whose key cells never change and own live blobs (invariants 2 and 4).

@@ -235,9 +235,11 @@ fn execution(program: &Program, id: TransactionId) -> String {
     }
     let cause = program.transactions.iter().find(|t| reached(t).contains(&transaction.name));
     if Waves::of(program).is_some() {
+        let wakes =
+            if program.wakes_within() { "; in order, on one worker, where rows wake within the epoch" } else { "" };
         return match cause {
-            None => "whole epochs at a time".into(),
-            Some(cause) => format!("whole epochs at a time, after {}", cause.name),
+            None => format!("whole epochs at a time{wakes}"),
+            Some(cause) => format!("whole epochs at a time, after {}{wakes}", cause.name),
         };
     }
     if transaction.cascades {

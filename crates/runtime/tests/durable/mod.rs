@@ -323,6 +323,7 @@ impl<'a> Trial<'a> {
             rows(&engine.table(t).expect("it reads"), &Schema::scalars(columns))
         };
         Outcome {
+            epochs: 0,
             policies: Vec::new(),
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
             tables: program.tables.keys().map(table).collect(),

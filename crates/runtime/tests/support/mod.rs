@@ -150,6 +150,8 @@ pub struct Outcome {
     pub outputs: Vec<Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
     pub counts: Vec<(u64, u64)>,
+    /// Of a run in memory.
+    pub epochs: u64,
     /// The policies that ran, with the groups that ran under them; empty for the reference.
     pub policies: Vec<(Option<String>, String)>,
 }
@@ -188,6 +190,7 @@ impl Subject {
             outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
             tables: program.tables.keys().map(|t| reference.table(t)).collect(),
             policies: Vec::new(),
+            epochs: 0,
             counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
         };
         Subject { program, history, expected }
@@ -254,6 +257,7 @@ impl Subject {
             outputs: kept.iter().zip(&program.sinks).map(values).collect(),
             tables: program.tables.iter_enumerated().map(table).collect(),
             policies: summary.policies.iter().map(|p| (p.group.clone(), p.policy.clone())).collect(),
+            epochs: summary.epochs,
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
     }

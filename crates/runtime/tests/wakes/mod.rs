@@ -1,11 +1,12 @@
 //! Rows that ask to be woken (`docs/formalism.md`, "Timers").
 
-use crate::support::Subject;
+use crate::support::{Subject, with_all_sinks};
 use tidemill_histories::History;
 use tidemill_model::{Type, Value};
 use tidemill_plan::Plan;
-use tidemill_plan::build::{PlanBuilder, cell, event, exists, named, woken};
-use tidemill_runtime::{Engine, Options};
+use tidemill_plan::analyze;
+use tidemill_plan::build::{PlanBuilder, cell, committed, emitted, event, exists, named, woken};
+use tidemill_runtime::{Engine, EpochSize, Options};
 
 /// Reservations of seats: `hold` keeps a seat until `at` and `for`, `free` gives it back, `cancel` cancels the wake. What
 /// wakes is counted in a table, and gives the seat back.
@@ -83,4 +84,142 @@ fn rows_wake_once_when_they_asked_to() {
     // What wakes may ask again: three holds make one more wake.
     assert_eq!(wakes(&[(1, 7, "hold", 5), (1, 7, "hold", 5), (1, 7, "hold", 5), end]), [(7, 6), (7, 16)]);
     assert_eq!(wakes(&[(1, 7, "hold", 5), (1, 7, "hold", 5), (1, 7, "hold", 5), (15, 1, "look", 0)]), [(7, 6)]);
+}
+
+/// Auctions by a text, of two kinds, each in a table of its own; bids wake nothing. What closes is counted by a transaction
+/// that follows, in a table of its own.
+fn auctions() -> Plan {
+    let kinds = ["first", "second"];
+    let mut plan = PlanBuilder::new("auctions");
+    for name in ["events", "others"] {
+        plan = plan.source(name, |s| {
+            let s = s.event_time("at", Type::Int).field("id", Type::Str);
+            s.field("kind", Type::Int).field("until", Type::Int).field("price", Type::Int)
+        });
+    }
+    for (kind, table) in (0..).zip(kinds) {
+        plan = plan
+            .table(table, |t| t.key("id", Type::Str).column_or("price", Type::Int, Value::Int(0)))
+            .transaction(format!("open_{table}"), [named("events"), named("others")], |t| {
+                t.create("a", table, [event("id")]).body(|b| {
+                    b.when(event("kind").eq(kind), |b| b.wake("a", Some(event("at") + event("until"))));
+                    b.when(event("kind").eq(kind + 4), |b| b.wake("a", None));
+                })
+            })
+            .transaction(format!("bid_{table}"), [named("others")], |t| {
+                t.create("a", table, [event("id")]).body(|b| {
+                    let is_higher =
+                        event("kind").eq(kind + 2).and(exists("a")).and(event("price").gt(cell("a", "price")));
+                    b.when(is_higher, |b| b.set("a", "price", event("price")));
+                })
+            })
+            .transaction(format!("close_{table}"), [woken(table)], |t| {
+                t.row("a", table, [event("id")]).body(|b| {
+                    b.when(cell("a", "price").gt(60), |b| {
+                        b.set("a", "price", cell("a", "price") - 20);
+                        b.wake("a", Some(event("at") + cell("a", "price") - 45));
+                    });
+                    b.give([("id", event("id")), ("at", event("at")), ("price", cell("a", "price"))]);
+                })
+            });
+    }
+    plan.table("closed", |t| {
+        let t = t.key("id", Type::Str).column_or("n", Type::Int, Value::Int(0));
+        t.column_or("last", Type::Int, Value::Int(0))
+    })
+    .transaction("count", [committed("close_first")], |t| {
+        t.create("c", "closed", [event("id")]).body(|b| {
+            b.set("c", "n", cell("c", "n") + 1);
+            b.set("c", "last", event("at"));
+            b.give([("id", event("id")), ("n", cell("c", "n"))]);
+        })
+    })
+    .build()
+}
+
+/// Random events of the auctions; times lie as dense as `span` is small.
+fn bidding(seed: u64, span: usize) -> Vec<Vec<Vec<Value>>> {
+    let mut random = tidemill_histories::Random::new(seed);
+    let mut source = || {
+        let mut at = 0;
+        let mut event = || {
+            at += random.below(span) as i64;
+            let id = ["a", "b", "", "a longer name than fits a word", "c", "d", "e"][random.below(7)];
+            let numbers = [random.below(6), random.below(30), random.below(100)].map(|n| Value::Int(n as i64));
+            [vec![Value::Int(at), Value::Str(id.into())], numbers.to_vec()].concat()
+        };
+        (0..400).map(|_| event()).collect::<Vec<_>>()
+    };
+    vec![source(), source()]
+}
+
+#[test]
+fn rows_wake_between_the_events_of_an_epoch() {
+    let program = analyze(&with_all_sinks(&auctions())).expect("a right plan");
+    assert!(program.wakes_within());
+    let mut engine = Engine::new(program).expect("it compiles");
+    for seed in 0..30 {
+        let sources = bidding(seed, 1 + seed as usize % 5);
+        let subject = Subject::new(History { plan: auctions(), preload: vec![], sources });
+        for (events, workers) in [(1_000_000, 1), (50, 2), (3, 2)] {
+            let options = Options { workers, epoch: EpochSize::Events(events), ..Options::default() };
+            engine = engine.with_empty_tables();
+            let outcome = subject.run(&engine, options, 64);
+            assert_eq!(subject.difference(&outcome), None, "seed {seed}, epochs of {events} events");
+            // More than a hundred instants have wakes.
+            assert!(events < 1_000_000 || outcome.epochs < 20, "{} epochs", outcome.epochs);
+        }
+    }
+}
+
+/// Wakes a fixed time later; most epochs have none. What wakes, and each event, is told twice to a transaction that follows.
+fn reminders() -> Plan {
+    PlanBuilder::new("reminders")
+        .source("events", |s| s.event_time("at", Type::Int).field("id", Type::Int))
+        .table("open", |t| t.key("id", Type::Int).column_or("n", Type::Int, Value::Int(0)))
+        .table("told", |t| t.key("id", Type::Int).column_or("last", Type::Int, Value::Int(0)))
+        .transaction("ask", [named("events")], |t| {
+            t.create("o", "open", [event("id")]).body(|b| {
+                b.set("o", "n", cell("o", "n") + 1);
+                b.wake("o", Some(event("at") + 40));
+                b.emit("told", [("id", event("id")), ("n", cell("o", "n"))]);
+                b.emit("told", [("id", event("id") + 1), ("n", cell("o", "n") * 2)]);
+            })
+        })
+        .transaction("remind", [woken("open")], |t| {
+            t.row("o", "open", [event("id")]).body(|b| {
+                b.set("o", "n", 0);
+                b.give([("id", event("id")), ("n", event("at"))]);
+            })
+        })
+        .transaction("hear", [emitted("ask", "told")], |t| {
+            t.create("t", "told", [event("id")]).body(|b| {
+                b.set("t", "last", cell("t", "last") * 3 + event("n"));
+                b.give([("id", event("id")), ("last", cell("t", "last"))]);
+            })
+        })
+        .build()
+}
+
+#[test]
+fn epochs_with_and_without_wakes_alternate() {
+    let program = analyze(&with_all_sinks(&reminders())).expect("a right plan");
+    assert!(program.wakes_within());
+    let mut engine = Engine::new(program).expect("it compiles");
+    for seed in 0..20 {
+        let mut random = tidemill_histories::Random::new(seed);
+        let mut at = 0;
+        let mut record = || {
+            at += if random.chance(5) { 60 } else { random.below(3) as i64 };
+            vec![Value::Int(at), Value::Int(random.below(9) as i64)]
+        };
+        let sources = vec![(0..500).map(|_| record()).collect()];
+        let subject = Subject::new(History { plan: reminders(), preload: vec![], sources });
+        for events in [2, 10, 40] {
+            let options = Options { workers: 1 + events % 2, epoch: EpochSize::Events(events), ..Options::default() };
+            engine = engine.with_empty_tables();
+            let outcome = subject.run(&engine, options, 32);
+            assert_eq!(subject.difference(&outcome), None, "seed {seed}, epochs of {events} events");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 use crate::access::indexes;
 use crate::access::serial::run_one;
+use crate::access::wakes::{self, Wakes};
 use crate::epoch::{Epoch, Work};
 use crate::given::captured_fields;
 use crate::input::Input;
@@ -30,17 +31,32 @@ pub(super) enum Given {
     Arrived(Vec<InputEvent>),
 }
 
-/// Runs a prepared epoch of a program that cascades.
+/// Runs a prepared epoch, one event after the other.
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
-    let mut cascade = Cascade { machine, scratch, epoch };
+    let wakes = machine.wiring.wakes_within.then(|| Wakes::of(machine, epoch));
+    // The order of a program that does not cascade was made without what wakes.
+    let order = std::mem::take(&mut epoch.work.order);
+    let mut cascade = Cascade { machine, scratch, epoch, wakes };
+    if !machine.wiring.cascades && cascade.epoch.input.due.is_none() {
+        cascade.run_between_wakes(&order);
+        return;
+    }
+    let times = wakes::times(machine, cascade.epoch);
     let mut rows = vec![0usize; machine.wiring.given.len()];
     let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
     for m in 0..cascade.epoch.input.merge.len() {
         let (source, count) = cascade.epoch.input.merge[m];
         let root = machine.wiring.given[source as usize];
+        if machine.wiring.is_logged_root(root) {
+            cascade.wake_given(source as usize, root);
+            continue;
+        }
         for _ in 0..count {
             let row = rows[source as usize];
             rows[source as usize] += 1;
+            if let Some(times) = &times[source as usize] {
+                cascade.wake_through(times[row]);
+            }
             let mut emitted = Vec::new();
             for &id in &machine.wiring.deliveries[root] {
                 let input = &cascade.epoch.work.inputs[id];
@@ -53,17 +69,20 @@ pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
             emitted.into_iter().for_each(|event| cascade.follow(event));
         }
     }
+    cascade.wake_through(i64::MAX);
 }
 
 pub(super) struct Cascade<'a> {
     pub machine: &'a Machine,
     pub scratch: &'a mut Scratch,
     pub epoch: &'a mut Epoch,
+    /// Where rows wake within epochs: those that are due.
+    pub wakes: Option<Wakes>,
 }
 
 impl Cascade<'_> {
     /// Processes an emitted event: runs every transaction that it reaches, then follows the events that they emitted.
-    fn follow(&mut self, given: Given) {
+    pub(super) fn follow(&mut self, given: Given) {
         let mut emitted = Vec::new();
         match given {
             Given::Emitted(stream, place) => {
@@ -149,18 +168,29 @@ impl Cascade<'_> {
     /// Runs one transaction; gives the events that it emitted to streams that lead on to transactions.
     pub fn run_alone(&mut self, at: InputEvent) -> Vec<Emitted> {
         let mut emitted = Vec::new();
-        let Cascade { machine, scratch, epoch } = self;
+        let Cascade { machine, scratch, epoch, .. } = self;
         scratch.identity.ensure(at.event as usize + 1);
         find_late(machine, epoch, at, scratch);
         indexes::note(machine, epoch, at, scratch);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
         forget_scans(machine, epoch, at);
+        if let Some(wakes) = &mut self.wakes {
+            wakes.note(machine, epoch, at);
+        }
         epoch.work.inputs[at.input].runs(at.event);
-        Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(at.input), 1);
+        let joint = machine.wiring.joint_of(at.input);
+        // One event of a joint stands for all of its transactions.
+        if machine.wiring.joints[joint].inputs.start == at.input {
+            Epoch::ran(&mut epoch.work.order, joint, 1);
+        }
         let InputContext { transaction, code, .. } = machine.input(at.input);
         let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
         let order: Vec<(u32, u32)> = scratch.context.drain_order().collect();
+        if !machine.wiring.cascades {
+            // What follows comes in waves, after the epoch.
+            return emitted;
+        }
         for (number, place) in order {
             let emit = number as usize - code.emit_base;
             let stream = transaction.emits[emit].stream;

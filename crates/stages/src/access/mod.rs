@@ -27,4 +27,5 @@ pub mod stage;
 pub mod together;
 pub mod touched;
 pub mod versions;
-pub mod waves;
+pub mod wakes;
+mod waves;

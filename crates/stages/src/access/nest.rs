@@ -77,7 +77,7 @@ impl Cascade<'_> {
 
     /// Aborts a root whose nest was undone.
     fn refuse(&mut self, at: InputEvent, reason: ReasonId) -> Vec<Given> {
-        let Cascade { machine, scratch, epoch } = self;
+        let Cascade { machine, scratch, epoch, .. } = self;
         Epoch::ran(&mut epoch.work.order, machine.wiring.joint_of(at.input), 1);
         let input = &mut epoch.work.inputs[at.input];
         input.verdicts[at.event as usize] = Verdict::aborted(reason);

@@ -11,7 +11,7 @@ use crate::access::scheduling::Scheduling;
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, may_redo};
-use crate::access::{cascade, hot, touched, waves};
+use crate::access::{cascade, hot, touched, wakes, waves};
 use crate::environment::Environment;
 use crate::epoch::{Accessed, Epoch};
 use crate::input::Input;
@@ -81,10 +81,13 @@ impl AccessStage {
     ) -> Box<Epoch> {
         let start = self.environment.now();
         changes::save(&self.machine, &mut epoch);
+        let wakes = wakes::run_within(&self.machine, &epoch);
+        epoch.accessed.one_by_one = self.machine.wiring.cascades || matches!(wakes, Ok(true));
+        epoch.accessed.unread = wakes.err();
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
-        if self.machine.wiring.cascades {
+        if epoch.accessed.one_by_one {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.accessed.breakdown.useful += self.environment.now() - decided;
         } else if is_serial {
@@ -99,7 +102,11 @@ impl AccessStage {
             self.account(&mut epoch);
         }
         waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
-        touched::note(&self.machine, &epoch);
+        // Emissions are followed in their order within a cascade only.
+        drop(scratch.context.drain_order());
+        if !(epoch.accessed.one_by_one && self.machine.wiring.wakes_within) {
+            touched::note(&self.machine, &epoch);
+        }
         let over = self.environment.now();
         epoch.accessed.breakdown.useful += over - end;
         epoch.times.access = over - start;
@@ -146,7 +153,7 @@ impl AccessStage {
     fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
         let all = 0..epoch.transactions();
         let choice = match self.scheduling {
-            _ if self.machine.wiring.cascades => Choice::given(Policy::EPOCH, Reason::OneByOne),
+            _ if epoch.accessed.one_by_one => Choice::given(Policy::EPOCH, Reason::OneByOne),
             Scheduling::Fixed(policy) => self.asked_for(policy),
             Scheduling::Baseline(asked @ Scheme::NoLock) if self.sets_text() => {
                 Choice::given(Policy::EPOCH, Reason::Racing { asked })
@@ -303,7 +310,7 @@ impl AccessStage {
     /// Reports an epoch's cost to the decisions: to each the cost of its group, and the group's share of the other
     /// stages.
     pub fn learn(&self, epoch: &Epoch) {
-        if !matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) || self.machine.wiring.cascades {
+        if !matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) || epoch.accessed.one_by_one {
             return;
         }
         // The decision covers the first wave only.

@@ -36,6 +36,7 @@ impl<'a> OutputBuilder<'a> {
     /// A stream's events of this epoch; no batch if there are none.
     pub fn batches(self, stream: StreamId) -> Vec<RecordBatch> {
         match &self.machine.program.streams[stream].origin {
+            Origin::Due(_) if self.machine.wiring.is_logged_root(stream) => self.logged(stream),
             Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_) => {
                 let given = &self.epoch.input.sources[self.source_number(stream)];
                 given.events.iter().filter(|b| b.num_rows() > 0).cloned().collect()
@@ -74,6 +75,13 @@ impl<'a> OutputBuilder<'a> {
             })
             .collect();
         if rows.is_empty() { Vec::new() } else { vec![batch_of(&bad_schema(), &rows)] }
+    }
+
+    /// All events of a root that is logged, though no transaction feeds it.
+    fn logged(self, stream: StreamId) -> Vec<RecordBatch> {
+        let len = self.epoch.work.logs[stream].as_ref().map_or(0, |log| log.len);
+        let columns = if len == 0 { Vec::new() } else { self.stream_columns(stream, &Vec::from_iter(0..len as u32)) };
+        self.batch(stream, len, columns)
     }
 
     /// All events of a filter or map.

@@ -75,6 +75,8 @@ pub struct Passed {
     pub counts: Vec<usize>,
     /// The order of those that have anchored positions.
     pub sent: Vec<SourceRun>,
+    /// If rows wake within the epoch: up to which time.
+    pub wakes: Option<i64>,
 }
 
 /// Holds events until their epoch.
@@ -97,6 +99,10 @@ pub struct Gate {
     boundary: Option<i64>,
     /// The last boundary at which something was due.
     ran: Option<i64>,
+    /// Whether rows wake within epochs.
+    wakes_within: bool,
+    /// The time up to which rows have woken within epochs.
+    woken: Option<i64>,
 }
 
 impl Gate {
@@ -116,8 +122,34 @@ impl Gate {
         let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
         let (expects, orders) = (vec![false; queues.len()], vec![false; queues.len()]);
         let batches = BatchStream::of(program, sources);
-        let (sent, passed, boundary, ran) = (SentOrder::default(), None, None, None);
-        Gate { queues, expects, orders, lates, batches, sent, passed, boundary, ran }
+        Gate {
+            queues,
+            expects,
+            orders,
+            lates,
+            batches,
+            sent: SentOrder::default(),
+            passed: None,
+            boundary: None,
+            ran: None,
+            wakes_within: false,
+            woken: None,
+        }
+    }
+
+    /// Has rows wake within epochs, up to the punctuation of each.
+    pub fn wake_within(&mut self) {
+        self.wakes_within = true;
+    }
+
+    /// Whether rows wake within epochs.
+    pub fn wakes_within(&self) -> bool {
+        self.wakes_within
+    }
+
+    /// Whether rows can be due that wake within the next epoch, even if no event passes with it.
+    pub fn has_wakes(&self) -> bool {
+        self.wakes_within && self.complete() > self.woken
     }
 
     /// The number of splits of all sources.
@@ -411,6 +443,12 @@ impl Gate {
         if let Cut::Due(at) = cut {
             self.ran = self.ran.max(Some(at.boundary));
         }
+        epoch.input.wakes = match cut {
+            Cut::Most(_) if self.wakes_within => self.complete(),
+            Cut::Exactly(passed) => passed.wakes,
+            Cut::Most(_) | Cut::Due(_) => None,
+        };
+        self.woken = self.woken.max(epoch.input.wakes);
         if fills {
             epoch.input.least_time = epoch.input.least_time.or(self.anchor());
         }
@@ -490,7 +528,7 @@ impl Gate {
 
     /// Whether these events are held.
     fn has(&self, passed: &Passed) -> bool {
-        let Passed { counts, sent } = passed;
+        let Passed { counts, sent, .. } = passed;
         let mut of_sent = vec![0; self.queues.len()];
         sent.iter().for_each(|&(source, count)| of_sent[source as usize] += count as usize);
         let has = |(s, queue): (usize, &Queue)| {
@@ -505,7 +543,9 @@ impl Gate {
         assert_eq!(self.sent.held(), 0, "only events with a time or a counter may pass");
         let mut counts = vec![0usize; self.queues.len()];
         self.merge(self.passes(), events, &mut counts, &mut Vec::new());
-        Passed { counts, sent: Vec::new() }
+        let next = self.queues.iter().zip(&counts).filter_map(|(queue, &count)| queue.time_of(count)).min();
+        let complete = self.mark().map(|mark| next.map_or(mark, |next| next.min(mark)));
+        Passed { counts, sent: Vec::new(), wakes: complete.filter(|_| self.wakes_within) }
     }
 
     /// Whether an event of a source may pass, given its time.
@@ -537,7 +577,7 @@ impl Gate {
     }
 
     fn cut_exactly(&mut self, passed: &Passed, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
-        let Passed { counts, sent } = passed;
+        let Passed { counts, sent, .. } = passed;
         let timed = |s: usize| if self.queues[s].is_sent { 0 } else { counts[s] };
         let all = (0..counts.len()).map(timed).sum();
         let mut taken = vec![0usize; self.queues.len()];

@@ -244,6 +244,17 @@ impl Queue {
     }
 
     /// The event times of a batch, if the source has event time.
+    /// The time of the event that this number of the held ones stand before.
+    pub(super) fn time_of(&self, mut before: usize) -> Option<i64> {
+        for segment in &self.segments {
+            if let Some(&time) = segment.times.get(before) {
+                return Some(time);
+            }
+            before -= segment.times.len();
+        }
+        None
+    }
+
     pub(super) fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
         let (field, ty) = self.time_field?;
         let column = batch.column(field);

@@ -23,6 +23,10 @@ use typed_index_collections::{TiSlice, TiVec};
 /// Prepares a gathered epoch.
 pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     for source in 0..machine.wiring.given.len() {
+        if machine.wiring.is_logged_root(machine.wiring.given[source]) {
+            // Its events are logged when they are followed.
+            continue;
+        }
         if let Some(batch) = epoch.input.sources[source].events.clone() {
             prepare_source(machine, scratch, epoch, source, &batch);
         }
