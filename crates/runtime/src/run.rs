@@ -40,7 +40,7 @@ use tidemill_stages::io::{IoFailure, Source};
 /// The interval at which the watcher of a run polls.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The number of epochs in addition to one per worker: one in access, one being gathered.
+/// The number of epochs in addition to one per worker that may have a task: one in access, one being gathered.
 const EPOCHS_BESIDE: usize = 2;
 
 /// A run that has begun.
@@ -147,7 +147,7 @@ impl Run {
         let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), options, count, first));
 
         let bells = Bells::default();
-        let slot_count = count + EPOCHS_BESIDE;
+        let slot_count = pipeline.seats() + EPOCHS_BESIDE;
         let (free, slots) = mailbox(None, &bells.gate, None);
         for _ in 0..slot_count {
             free.send(Box::new(Epoch::new(&on.machine.program, &on.machine.code, &on.machine.wiring)));

@@ -19,7 +19,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// How often a worker checks a condition before it parks. The model checker would explore each check.
+/// How long a worker looks for a condition before it parks, in spins. The model checker would explore each look.
 pub(crate) const SPINS_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 200 };
 
 /// How many times longer than that a worker waits before it takes a share that no worker has claimed.

@@ -324,6 +324,7 @@ impl<'a> Trial<'a> {
         };
         Outcome {
             policies: Vec::new(),
+            workers: 0,
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
             tables: program.tables.keys().map(table).collect(),
             // The counts are those of one life.
