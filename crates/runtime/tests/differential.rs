@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
-use support::Subject;
+use support::{Sockets, Subject};
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_plan, random_data};
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling, Scheme};
@@ -123,6 +123,9 @@ fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize
     if let Some(difference) = subject.difference(&outcome) {
         panic!("{what}, {options:?}, batches of {batch_size}:\n{difference}");
     }
+    let seats = options.workers.min(Sockets::by(batch_size).processors);
+    let most = if matches!(options.scheduling, Scheduling::FixedOn(_)) { options.workers } else { seats };
+    assert!(outcome.workers <= most as u64, "{what}, {options:?}: {} workers shared an epoch", outcome.workers);
     outcome.workers
 }
 

@@ -13,8 +13,8 @@
 //!
 //! **Access stays.** The worker that accessed the last epoch is the *accessor*: the caches of its processor hold the
 //! rows. While it has no other task the next access is its own, and others leave it alone. It takes other tasks only
-//! where no seat is free for another worker. If it is busy with one when an epoch can be accessed, the worker that looks
-//! takes over, and [`HandOver`] says why.
+//! where no seat is free for another worker, or there are two seats. If it is busy with one when an epoch can be accessed,
+//! or asleep where there are two seats, the worker that looks takes over, and [`HandOver`] says why.
 //!
 //! **Seats.** At most `seats` workers have tasks at a time, one of them the accessor, unless an epoch in access asks for
 //! more helpers. The others are parked and touch nothing. The last one to park is the first to be woken: its caches are
@@ -70,6 +70,8 @@ pub enum HandOver {
     First,
     /// The other one prepares or finishes an epoch.
     Busy,
+    /// The other one is parked, and there are two seats.
+    Asleep,
     /// The other one has left.
     Left,
 }
@@ -79,6 +81,7 @@ impl fmt::Display for HandOver {
         f.write_str(match self {
             HandOver::First => "the first epoch",
             HandOver::Busy => "the accessor before prepares or finishes",
+            HandOver::Asleep => "the accessor before sleeps, and the other of two workers has the epoch at hand",
             HandOver::Left => "the accessor before has left",
         })
     }
@@ -261,7 +264,7 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
                 self.woken[worker].wait(&mut state);
             }
             state.doing[worker] = Doing::Nothing;
-            // A worker that is not wanted does not count as idle.
+            // A worker that is not wanted does not count as idle, or seldom.
             if state.with_seats() < state.seats {
                 state.idle += now() - start;
             }
@@ -403,8 +406,20 @@ impl<E, J: WantsHelp> State<E, J> {
         matches!(self.doing[worker], Doing::Nothing | Doing::Parked | Doing::Called)
     }
 
+    /// Whether two workers have seats: then both do all kinds of tasks. The rows' lines go back and forth between them in
+    /// any case, and while one wakes the other for a task that it has at hand, less gets done.
+    fn are_two(&self) -> bool {
+        self.seats == 2
+    }
+
+    /// Whether the accessor is not worth waking.
+    fn is_asleep(&self, accessor: usize) -> bool {
+        self.are_two() && self.doing[accessor] == Doing::Parked
+    }
+
     fn is_given_access(&self, worker: usize) -> bool {
-        self.accessor.is_none_or(|accessor| accessor == worker || !self.is_free(accessor))
+        let is_left = |accessor: usize| !self.is_free(accessor) || self.is_asleep(accessor);
+        self.accessor.is_none_or(|accessor| accessor == worker || is_left(accessor))
     }
 
     fn give_access(&mut self, worker: usize) -> Task<E, J> {
@@ -413,6 +428,7 @@ impl<E, J: WantsHelp> State<E, J> {
             None => Some(HandOver::First),
             Some(accessor) if accessor == worker => None,
             Some(accessor) if self.doing[accessor] == Doing::Left => Some(HandOver::Left),
+            Some(accessor) if self.is_asleep(accessor) => Some(HandOver::Asleep),
             Some(_) => Some(HandOver::Busy),
         };
         self.accessing = true;
@@ -427,8 +443,8 @@ impl<E, J: WantsHelp> State<E, J> {
         let is_accessor = |other: usize| self.accessor == Some(other);
         if is_accessor(worker) {
             // The accessor takes the last seat, or one that nobody else comes for.
-            let are_others_parked = self.parked.iter().any(|&other| other != worker);
-            return taken < seats && (taken + 1 == seats || !are_others_parked);
+            let could_another = || !self.are_two() && self.parked.iter().any(|&other| other != worker);
+            return taken < seats && (taken + 1 == seats || !could_another());
         }
         let kept = self.accessor.is_some_and(|accessor| matches!(self.doing[accessor], Doing::Nothing | Doing::Parked));
         taken + usize::from(kept) < seats

@@ -159,6 +159,12 @@ fn check_records(records: &Kept, summary: &Summary) {
     let aborted: u64 = summary.transactions.iter().map(|t| t.aborted).sum();
     assert_eq!(ints("aborted").iter().sum::<i64>(), aborted as i64);
     assert!(ints("measured_ns").iter().zip(ints("access_ns")).all(|(measured, access)| *measured <= access));
+    // Access changes hands where a reason is given, and nowhere else.
+    let reasons = rows.iter().map(|row| row[column("handed_over")] != Value::Null);
+    let mut before = None;
+    for (accessor, has_reason) in ints("accessor").into_iter().zip(reasons) {
+        assert_eq!(before.replace(accessor) != Some(accessor), has_reason, "accessor {accessor}");
+    }
 }
 
 /// The result of an execution: outputs by sink, tables, and counts.
