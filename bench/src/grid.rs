@@ -3,7 +3,7 @@
 //! Every point is a workload with its knobs, measured in rounds ([`crate::rounds`]): each policy with each number of
 //! workers as often as the others, all from the same tables as they are before the first event. What is printed are the
 //! medians of the rounds, with the shortest and the longest run beside them; and on standard error how `auto` stands
-//! against the fixed policies. Every run's outputs and tables must have the digest of the loop's, but for those under
+//! against the fixed policies, and with most workers against each pair of a policy and a number of workers. Every run's outputs and tables must have the digest of the loop's, but for those under
 //! schemes that do not keep the order.
 
 use crate::figures::over_time;
@@ -198,6 +198,15 @@ impl Preset {
     }
 }
 
+/// How `auto` stands over all points.
+#[derive(Default)]
+struct Stands {
+    /// With each number of workers, beside the fixed policies with the same number.
+    by_workers: Standings,
+    /// With most workers, beside every pair of a fixed policy and a number of workers.
+    pairs: Standings,
+}
+
 impl Grid {
     /// Runs all and prints.
     pub fn report(&self) {
@@ -206,7 +215,7 @@ impl Grid {
         println!("{}", if self.epochs { over_time::EPOCHS } else { HEADER });
         let all = WORKLOADS.map(|(_, workload)| workload);
         let workloads = if self.workloads.is_empty() { &all[..] } else { &self.workloads };
-        let mut standings = Standings::default();
+        let mut stands = Stands::default();
         for &workload in workloads {
             let defaults = workload.defaults(round_ns);
             let points = match self.knobs.is_empty() {
@@ -216,13 +225,17 @@ impl Grid {
             for knobs in points {
                 let sized = workload.sized(knobs, self.seconds, EPOCHS_MIN, EVENTS_MAX, round_ns);
                 let knobs = Knobs { events: self.events.unwrap_or(sized.events), ..knobs };
-                self.point(workload, knobs, round_ns, &mut standings);
+                self.point(workload, knobs, round_ns, &mut stands);
             }
         }
-        eprintln!("{standings}");
+        let Stands { by_workers, pairs } = &stands;
+        eprintln!("{by_workers}");
+        if !pairs.is_empty() {
+            eprintln!("beside pairs of policy and workers: {pairs}");
+        }
     }
 
-    fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64, standings: &mut Standings) {
+    fn point(&self, workload: Workload, knobs: Knobs, round_ns: f64, stands: &mut Stands) {
         let mut policies = match &self.policies {
             Some(Schedulings(policies)) => policies.clone(),
             None => Policy::all().into_iter().map(Scheduling::Fixed).chain([Scheduling::Auto]).collect(),
@@ -241,8 +254,12 @@ impl Grid {
         for &workers in self.workers.iter().filter(|&&workers| workers > 1) {
             if let Some(standing) = Standing::of(&point, workers) {
                 eprintln!("{}, {workers} workers: {standing}", workload.name());
-                standings.add(standing);
+                stands.by_workers.add(standing);
             }
+        }
+        if let Some(standing) = Standing::of_pairs(&point).filter(|_| self.workers.len() > 1) {
+            eprintln!("{}, policy and workers: {standing}", workload.name());
+            stands.pairs.add(standing);
         }
         let (knobs, loops) = (point.knobs, Spread::of(&point.loops));
         let loop_seconds = loops.median;

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use std::io::{self, Write};
 use std::time::Instant;
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochShape, EpochSize, Options, Scheduling, Summary};
+use tidemill_runtime::{Engine, EpochShape, EpochSize, Options, PolicySummary, Scheduling, Summary};
 
 /// What must be equal: outputs by sink, and the tables.
 #[derive(Clone, PartialEq)]
@@ -53,6 +53,7 @@ pub fn scheduling_name(scheduling: Scheduling) -> String {
         Scheduling::Auto => "auto".into(),
         Scheduling::MorphStream => "morphstream".into(),
         Scheduling::Fixed(policy) => policy.to_string(),
+        Scheduling::FixedOn(fixed) => fixed.to_string(),
         Scheduling::ByGroup(policies) => policies.to_string(),
         Scheduling::Baseline(scheme) => scheme.to_string(),
     }
@@ -221,8 +222,11 @@ impl Line<'_> {
         for seconds in [a.useful, a.sync, a.lock, a.construct, a.explore, a.abort, a.other, s.decide] {
             write!(out, ",{seconds:.5}")?;
         }
-        let policies: Vec<String> =
-            policies.iter().map(|policy| format!("{} {}", policy.epochs, policy.policy)).collect();
+        let policy_of = |of: &PolicySummary| match of.workers {
+            0 | 1 => format!("{} {}", of.epochs, of.policy),
+            workers => format!("{} {}@{workers}", of.epochs, of.policy),
+        };
+        let policies: Vec<String> = policies.iter().map(policy_of).collect();
         writeln!(out, ",{},\"{}\",{:.1}", self.runs, policies.join("; "), *memory as f64 / f64::from(1 << 20))
     }
 }

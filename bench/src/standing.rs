@@ -5,12 +5,12 @@
 //! spreads of both say how much a ratio means.
 
 use crate::rounds::{Point, Spread};
-use crate::session::scheduling_name;
+use crate::session::{Way, scheduling_name};
 use std::collections::BTreeMap;
 use std::fmt;
 use tidemill_runtime::Scheduling;
 
-/// At one point, with one number of workers.
+/// At one point, with one number of workers or with several.
 #[derive(Clone, Debug)]
 pub struct Standing {
     /// By fixed policy: seconds of its runs.
@@ -27,6 +27,19 @@ impl Standing {
         let fixed = fixed.map(|(way, runs)| (scheduling_name(way.scheduling), Spread::of_runs(runs)));
         let auto = ways().find(|(way, _)| way.scheduling == Scheduling::Auto)?;
         Self::new(fixed.collect(), Spread::of_runs(&auto.1))
+    }
+
+    /// Of all ways: the decision with most workers beside each pair of a fixed policy and a number of workers.
+    pub fn of_pairs(point: &Point) -> Option<Standing> {
+        let name = |way: &Way| match way.scheduling {
+            Scheduling::Fixed(_) => Some(format!("{}@{}", scheduling_name(way.scheduling), way.workers)),
+            Scheduling::FixedOn(_) => Some(format!("{} of {}", scheduling_name(way.scheduling), way.workers)),
+            _ => None,
+        };
+        let fixed = point.runs.iter().filter_map(|(way, runs)| Some((name(way)?, Spread::of_runs(runs))));
+        let auto = point.runs.iter().filter(|(way, _)| way.scheduling == Scheduling::Auto);
+        let (_, auto) = auto.max_by_key(|(way, _)| way.workers)?;
+        Self::new(fixed.collect(), Spread::of_runs(auto))
     }
 
     fn new(fixed: BTreeMap<String, Spread>, auto: Spread) -> Option<Standing> {

@@ -586,11 +586,11 @@ class App:
         The other arguments are options, which the command line has under the same names
         (docs/command-line.md). None of them changes results:
 
-        - ``workers``: the number of threads; one per core unless given.
+        - ``workers``: the most workers, each a thread; one per core unless given, and no more than cores.
         - ``epoch``: ``"auto"``, a number of events, or an age such as ``"20ms"``.
         - ``latency``: while ``epoch`` is ``"auto"``, epochs are as large as lets 99 of 100 events have their results
           within this time.
-        - ``scheduling``: ``"auto"``, or a policy such as ``"chain"``.
+        - ``scheduling``: ``"auto"``, or a policy such as ``"chain"``, or with a number of workers, ``"chain@4"``.
         - ``state``: a directory, made if missing, that makes the run durable: after a crash at any moment the next
           run with it continues as if there had been none (docs/recovery.md). It belongs to this application.
 

@@ -87,10 +87,12 @@ class LatencySummary:
 
 @dataclass(frozen=True)
 class PolicySummary:
-    """The work done under one policy."""
+    """The work done under one policy on one number of workers."""
 
     policy: str = ""
     """As ``--scheduling`` takes it."""
+    workers: int = 1
+    """How many workers took part in access, at most."""
     group: str | None = None
     """Of which group of transactions, where groups that share no row were scheduled by themselves."""
     epochs: int = 0

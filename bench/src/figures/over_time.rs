@@ -23,10 +23,10 @@ const MEMORY_ROWS: u64 = 200_000;
 const SAMPLE: Duration = Duration::from_millis(5);
 
 /// The columns of [`epochs`].
-pub const EPOCHS: &str = "scheduling,load,epoch,finished_s,waited_s,took_s,events,transactions,aborted,policy,access_s,decide_s,expected_s,reason";
+pub const EPOCHS: &str = "scheduling,load,epoch,finished_s,waited_s,took_s,events,transactions,aborted,policy,workers,accessor,access_s,decide_s,expected_s,reason";
 
 /// A line per epoch: its number, when it was finished, how long its oldest event waited for it to be opened and how long
-/// it took from then, its events and policy, the time of its access without the sampling prefix, the time of the
+/// it took from then, its events, policy and number of workers, the worker that accessed it, the time of its access without the sampling prefix, the time of the
 /// decision, and the expected time. `open`: repeats this with events arriving at these shares of the rate that was
 /// reached, under these options.
 pub fn epochs(
@@ -60,8 +60,8 @@ fn write_epochs(way: Way, load: Option<f64>, records: Vec<RecordBatch>, out: &mu
         let (policies, reasons) = (text("policy"), text("reason"));
         let expected = column("expected_ns").as_primitive::<Float64Type>();
         for row in 0..batch.num_rows() {
-            let [epoch, events, transactions, aborted] =
-                ["epoch", "events", "transactions", "aborted"].map(|name| ints(name)[row]);
+            let [epoch, events, transactions, aborted, workers, accessor] =
+                ["epoch", "events", "transactions", "aborted", "workers", "accessor"].map(|name| ints(name)[row]);
             let [finished, arrived, opened, access, decide] =
                 ["finished_ns", "arrived_ns", "opened_ns", "measured_ns", "decide_ns"]
                     .map(|name| ints(name)[row] as f64 / 1e9);
@@ -71,7 +71,7 @@ fn write_epochs(way: Way, load: Option<f64>, records: Vec<RecordBatch>, out: &mu
             let expected = expected.unwrap_or_default();
             writeln!(
                 out,
-                "\"{name}\",{load},{epoch},{finished:.6},{waited:.6},{took:.6},{events},{transactions},{aborted},\"{policy}\",{access:.6},{decide:.6},{expected},\"{reason}\""
+                "\"{name}\",{load},{epoch},{finished:.6},{waited:.6},{took:.6},{events},{transactions},{aborted},\"{policy}\",{workers},{accessor},{access:.6},{decide:.6},{expected},\"{reason}\""
             )
             .expect("a file");
         }

@@ -272,7 +272,7 @@ pub enum TxnCommand {
 pub struct RunArguments {
     #[command(flatten)]
     pub target: Target,
-    /// Threads [default: one per processor].
+    /// At most this many workers, each a thread, and no more than processors [default: one per processor].
     #[arg(long, value_name = "N", value_parser = parse_workers)]
     workers: Option<usize>,
     /// When an epoch ends: auto, after N events, or at an age of Xms (us, s).
@@ -283,8 +283,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "Xms", default_value = "10ms", value_parser = parse_latency)]
     latency: u64,
     /// How transactions are scheduled: by measured cost, or always as said, for instance 'epoch' (one after
-    /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'; 'POLICY+POLICY' for
-    /// groups that share no row; 'morphstream' for the heuristic of that paper.
+    /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'; 'POLICY@N' with at
+    /// most N of the workers; 'POLICY+POLICY' for groups that share no row; 'morphstream' for the heuristic of that paper.
     #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
     scheduling: Scheduling,
     /// Say in the summary which policies ran and why.

@@ -4,7 +4,7 @@
 use crate::epoch::{parse_epoch, parse_flag, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use tidemill_runtime::{DurabilityOptions, Logging, Options, PolicyError, Sync};
+use tidemill_runtime::{DurabilityOptions, Logging, Options, SchedulingError, Sync};
 
 /// How a job is run.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,9 @@ impl RunOptions {
             "workers" => self.engine.workers = parse_workers(text()?)?,
             "epoch" => self.engine.epoch = parse_epoch(text()?)?,
             "latency" => self.engine.latency = parse_latency(text()?)?,
-            "scheduling" => self.engine.scheduling = text()?.parse().map_err(|error: PolicyError| error.to_string())?,
+            "scheduling" => {
+                self.engine.scheduling = text()?.parse().map_err(|error: SchedulingError| error.to_string())?
+            }
             "state" => self.state = Some(value.into()),
             "sync" => self.sync = Some(parse_sync(text()?)?),
             "memory" => self.engine.memory = Some(parse_memory(text()?)?),

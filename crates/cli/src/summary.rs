@@ -56,7 +56,11 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
     for policy in summary.policies.iter().filter(|_| scheduling) {
         let (epochs, access) = (counted(policy.epochs, "epoch"), seconds(policy.access_seconds));
         let group = policy.group.as_ref().map_or(String::new(), |group| format!(" for {group}"));
-        let _ = write!(text, "    {epochs} as {}{group}, {access} of access: {}", policy.policy, policy.why);
+        let workers = match policy.workers {
+            0 | 1 => String::new(),
+            workers => format!(" on {}", counted(workers, "worker")),
+        };
+        let _ = write!(text, "    {epochs} as {}{workers}{group}, {access} of access: {}", policy.policy, policy.why);
         if policy.redone > 0 {
             let _ = write!(text, "; {} run again after an abort", counted(policy.redone, "transaction"));
         }

@@ -53,7 +53,7 @@ pub use tidemill_recovery::{
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::read::Wish;
-pub use tidemill_stages::access::scheduling::{Policies, Scheduling};
+pub use tidemill_stages::access::scheduling::{FixedOn, Policies, Scheduling, SchedulingError};
 pub use tidemill_stages::access::shape::EpochShape;
 pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};

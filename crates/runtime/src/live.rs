@@ -61,6 +61,8 @@ pub struct LiveEpoch {
     pub aborted: u64,
     /// The policy; where groups were scheduled separately, of the one with most transactions.
     pub policy: String,
+    /// How many workers took part in access, at most.
+    pub workers: u32,
     /// Why.
     pub why: String,
     /// Groups that were scheduled separately.
@@ -234,6 +236,7 @@ impl Noted {
         let text = |of: fn(&Choice) -> String| self.choice.as_ref().map(of).unwrap_or_default();
         LiveEpoch {
             policy: text(|choice| choice.method.to_string()),
+            workers: self.choice.map_or(0, |choice| choice.workers),
             why: text(|choice| choice.reason.to_string()),
             ..self.epoch.clone()
         }

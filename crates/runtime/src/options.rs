@@ -19,7 +19,8 @@ pub enum EpochSize {
 /// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The number of threads that prepare, access and finish, at least 1; 0 for one per processor.
+    /// The most workers, each a thread, at least 1; 0 for one per processor. No more are started than the machine can
+    /// run at once, unless [`Scheduling::FixedOn`] asks for them.
     pub workers: usize,
     /// When an epoch is closed.
     pub epoch: EpochSize,

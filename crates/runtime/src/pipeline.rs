@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_recovery::Failure;
 use tidemill_schedule::Worker;
-use tidemill_stages::access::stage::AccessStage;
-use tidemill_stages::access::together::{Job, Role};
+use tidemill_stages::access::stage::{AccessStage, Crew};
+use tidemill_stages::access::together::{Job, Role, Sharing};
 use tidemill_stages::actor::{Actor, Outbox, Progress};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::epoch::Epoch;
@@ -27,6 +27,7 @@ pub struct Pipeline {
     access: AccessStage,
     failure: Arc<Failure>,
     tasks: Tasks<Box<Epoch>, Job>,
+    seats: usize,
     sizes: Mutex<Sizes>,
 }
 
@@ -48,8 +49,17 @@ impl Pipeline {
         first: u64,
     ) -> Self {
         let sizes = Sizes { pace: Pace::new(options.latency, options.epoch_events_max), asked_last: 0 };
-        let access = AccessStage::new(machine.clone(), environment.clone(), options.scheduling, workers);
-        Pipeline { machine, environment, access, failure, tasks: Tasks::new(first), sizes: Mutex::new(sizes) }
+        // More than can run at once would only take processors from each other.
+        let seats = workers.min(environment.parallelism().max(1));
+        let crew = Crew { workers, seats };
+        let access = AccessStage::new(machine.clone(), environment.clone(), options.scheduling, crew);
+        let tasks = Tasks::new(first, workers, seats);
+        Pipeline { machine, environment, access, failure, tasks, seats, sizes: Mutex::new(sizes) }
+    }
+
+    /// How many workers have tasks at a time, at most.
+    pub fn seats(&self) -> usize {
+        self.seats
     }
 
     /// The epochs that workers work on.
@@ -71,19 +81,26 @@ impl Pipeline {
         sizes.pace.done(epoch, events, latency, asked);
     }
 
-    fn prepare(&self, scratch: &mut Scratch, mut epoch: Box<Epoch>) {
+    fn prepare(&self, scratch: &mut Scratch, worker: usize, mut epoch: Box<Epoch>) {
         let start = self.environment.now();
         prepare(&self.machine, scratch, &mut epoch);
         epoch.times.prepare = self.environment.now() - start;
-        self.tasks.prepared(epoch);
+        self.tasks.prepared(worker, epoch);
     }
 
     fn access(&self, scratch: &mut Scratch, worker: &mut Worker, epoch: Box<Epoch>) {
-        let mut epoch = self.access.run(scratch, worker, epoch, &|job| self.tasks.share(job));
+        let mut epoch = self.access.run(scratch, worker, epoch, &Offers(&self.tasks));
         if let Some(error) = epoch.accessed.unread.take() {
             self.failure.set(unread(error));
         }
-        self.tasks.accessed(epoch);
+        self.tasks.accessed(worker.id(), epoch);
+    }
+
+    fn help(&self, scratch: &mut Scratch, worker: &mut Worker, job: Arc<Job>) {
+        // Also if it panics: the worker that began the epoch waits for its helpers.
+        let _helping = Helping(&self.tasks);
+        let job = job;
+        job.help(&self.machine, self.environment.as_ref(), scratch, worker, Role::Helper);
     }
 
     fn finish(&self, scratch: &mut Scratch, mut epoch: Box<Epoch>) -> Box<Epoch> {
@@ -93,6 +110,28 @@ impl Pipeline {
         epoch.finished.idle = self.tasks.take_idle();
         self.access.learn(&epoch);
         epoch
+    }
+}
+
+/// Offers epochs in access to the workers.
+struct Offers<'a>(&'a Tasks<Box<Epoch>, Job>);
+
+impl Sharing for Offers<'_> {
+    fn share(&self, job: Arc<Job>, helpers: usize) {
+        self.0.share(job, helpers);
+    }
+
+    fn withdraw(&self) {
+        self.0.withdraw();
+    }
+}
+
+/// A worker that helps. Dropped after its reference to the job.
+struct Helping<'a>(&'a Tasks<Box<Epoch>, Job>);
+
+impl Drop for Helping<'_> {
+    fn drop(&mut self) {
+        self.0.helped();
     }
 }
 
@@ -123,18 +162,19 @@ impl StageWorker {
     }
 
     fn work(&mut self, waits: bool) -> Progress {
-        let task = match self.pipeline.tasks.next(waits, || self.pipeline.environment.now()) {
+        let task = match self.pipeline.tasks.next(self.id, waits, || self.pipeline.environment.now()) {
             Ok(task) => task,
             Err(NoTask::Yet) => return Progress::Waits(None),
             Err(NoTask::Ever) => return self.leave(),
         };
-        let StageWorker { pipeline, scratch, worker, finished, .. } = self;
+        let StageWorker { pipeline, id, scratch, worker, finished, .. } = self;
         match task {
-            Task::Prepare(epoch) => pipeline.prepare(scratch, epoch),
-            Task::Access(epoch) => pipeline.access(scratch, worker, epoch),
-            Task::Help(job) => {
-                job.help(&pipeline.machine, pipeline.environment.as_ref(), scratch, worker, Role::Helper);
+            Task::Prepare(epoch) => pipeline.prepare(scratch, *id, epoch),
+            Task::Access(mut epoch, handed_over) => {
+                epoch.accessed.handed_over = handed_over;
+                pipeline.access(scratch, worker, epoch);
             }
+            Task::Help(job) => pipeline.help(scratch, worker, job),
             Task::Finish(epoch) => {
                 let epoch = pipeline.finish(scratch, epoch);
                 if !finished.as_ref().is_some_and(|finished| finished.send(epoch)) {

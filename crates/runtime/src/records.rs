@@ -23,6 +23,8 @@ const BATCH: usize = 1024;
 /// | `arrived_ns`, `opened_ns` | when its oldest event arrived, and when the gate had room for it, on the same clock |
 /// | `events`, `transactions`, `operations`, `aborted`, `redone` | counts; an operation is an access to a row |
 /// | `policy`, `reason` | how access was scheduled, and why; if groups were scheduled separately, for each group, with its name |
+/// | `workers` | how many were chosen to take part in access, at most; if groups were scheduled separately, the largest number |
+/// | `accessor`, `handed_over` | the worker that accessed it, alone or with others, and why another one did than before; none if it is the same |
 /// | `expected_ns`, `measured_ns` | wall time of access as the model expected it (the sum over groups), and as measured, without the sampling prefix; none if nothing was expected |
 /// | `prepare_ns`, `access_ns`, `finish_ns` | time in its stages; access as wall time |
 /// | `decide_ns` | the part of access that surveys the epoch and chooses its policy |
@@ -46,6 +48,9 @@ pub fn epoch_record_schema() -> Schema {
         int("redone"),
         required("policy", Type::Str),
         required("reason", Type::Str),
+        int("workers"),
+        int("accessor"),
+        optional("handed_over", Type::Str),
         float("expected_ns"),
         int("measured_ns"),
         int("prepare_ns"),
@@ -100,6 +105,9 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
         int(epoch.accessed.scheduled.iter().map(|s| u64::from(s.redone)).sum()),
         by_group(&|s| s.choice.method.to_string()),
         by_group(&|s| s.choice.reason.to_string()),
+        int(epoch.accessed.scheduled.iter().map(|s| u64::from(s.choice.workers)).max().unwrap_or(1)),
+        int(epoch.accessed.accessor as u64),
+        epoch.accessed.handed_over.map_or(Value::Null, |reason| Value::Str(reason.to_string())),
         float(epoch.accessed.scheduled.iter().map(|s| s.choice.expected_ns).sum()),
         int(epoch.accessed.access_after_sampling),
         int(epoch.times.prepare),

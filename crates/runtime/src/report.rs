@@ -113,9 +113,12 @@ impl Report {
     fn add_policy(&mut self, epoch: &Epoch, scheduled: &Scheduled) {
         let policy = scheduled.choice.method.to_string();
         let group = scheduled.group.filter(|_| self.groups.len() > 1).map(|group| &self.groups[group]);
-        let known = self.policies.iter().position(|known| known.policy == policy && known.group.as_ref() == group);
+        let workers = scheduled.choice.workers.into();
+        let is_known =
+            |known: &PolicySummary| (&known.policy, known.workers, known.group.as_ref()) == (&policy, workers, group);
+        let known = self.policies.iter().position(is_known);
         let at = known.unwrap_or_else(|| {
-            self.policies.push(PolicySummary { policy, group: group.cloned(), ..Default::default() });
+            self.policies.push(PolicySummary { policy, workers, group: group.cloned(), ..Default::default() });
             self.policies.len() - 1
         });
         let summary = &mut self.policies[at];

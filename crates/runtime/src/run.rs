@@ -17,6 +17,7 @@ use crate::commit::{CommitParts, Committer};
 use crate::engine::{Engine, Request};
 use crate::gather::{GatherParts, Gatherer};
 use crate::inputs::{EndOfInput, Inputs};
+use crate::options::Options;
 use crate::pipeline::{Pipeline, StageWorker};
 use crate::reader::Reader;
 use crate::records::Records;
@@ -32,6 +33,7 @@ use tidemill_durability::{Bug, StateError};
 use tidemill_plan::Program;
 use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
 use tidemill_stages::access::indexes;
+use tidemill_stages::access::scheduling::Scheduling;
 use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::epoch::Epoch;
@@ -40,7 +42,7 @@ use tidemill_stages::io::{IoFailure, Source};
 /// The interval at which the watcher of a run polls.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The number of epochs in addition to one per worker: one in access, one being gathered.
+/// The number of epochs in addition to one per worker that may have a task: one in access, one being gathered.
 const EPOCHS_BESIDE: usize = 2;
 
 /// A run that has begun.
@@ -97,6 +99,16 @@ impl<A: Actor> Driven<A> {
     }
 }
 
+/// The number of workers: at most as many as were asked for, and no more than can run at once, which would only take
+/// processors from each other. If more are asked for in access, there are as many.
+fn workers(options: &Options, parallelism: usize) -> usize {
+    let useful = match options.scheduling {
+        Scheduling::FixedOn(fixed) => parallelism.max(fixed.workers.get() as usize),
+        _ => parallelism.max(1),
+    };
+    if options.workers == 0 { useful.min(parallelism.max(1)) } else { options.workers.min(useful) }
+}
+
 /// Refuses to read events without event time beside events with one.
 fn check_sent(program: &Program, sources: &[Box<dyn Source>]) -> Result<(), RunError> {
     for (stream, source) in program.sources().zip(sources) {
@@ -143,12 +155,12 @@ impl Run {
         let durable = durability.map(open).transpose()?;
         indexes::forget(&on.machine);
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
-        let count = if options.workers == 0 { environment.parallelism() } else { options.workers };
+        let count = workers(&options, environment.parallelism());
         let failure = on.failure.clone();
         let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), failure, options, count, first));
 
         let bells = Bells::default();
-        let slot_count = count + EPOCHS_BESIDE;
+        let slot_count = pipeline.seats() + EPOCHS_BESIDE;
         let (free, slots) = mailbox(None, &bells.gate, None);
         for _ in 0..slot_count {
             free.send(Box::new(Epoch::new(&on.machine.program, &on.machine.code, &on.machine.wiring)));
@@ -430,5 +442,24 @@ struct SetOnPanic<'a>(&'a Failure);
 impl Drop for SetOnPanic<'_> {
     fn drop(&mut self) {
         self.0.set(RunError::Panic("a thread of the run panicked".into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_workers_start_than_can_run_at_once_unless_they_are_asked_for() {
+        let of = |scheduling: &str, asked, processors| {
+            let scheduling = scheduling.parse().expect("a scheduling");
+            workers(&Options { workers: asked, scheduling, ..Options::default() }, processors)
+        };
+        assert_eq!([of("auto", 0, 8), of("auto", 3, 8), of("auto", 64, 8), of("chain", 64, 8)], [8, 3, 8, 8]);
+        assert_eq!(
+            [of("chain@16", 64, 8), of("chain@16", 12, 8), of("chain@16", 0, 8), of("chain@2", 64, 8)],
+            [16, 12, 8, 8]
+        );
+        assert_eq!(of("auto", 0, 0), 1);
     }
 }

@@ -38,11 +38,13 @@ pub struct Summary {
     pub durability: Option<DurabilitySummary>,
 }
 
-/// The epochs that ran under one policy.
+/// The epochs that ran under one policy on one number of workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicySummary {
     /// The policy, in the syntax of `--scheduling`.
     pub policy: String,
+    /// How many workers took part in access, at most.
+    pub workers: u64,
     /// The group of transactions, if groups were scheduled separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,

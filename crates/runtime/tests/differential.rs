@@ -17,10 +17,11 @@ mod wakes;
 
 use std::collections::HashMap;
 use std::env::var;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
-use support::Subject;
+use support::{Sockets, Subject};
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_plan, random_data};
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling, Scheme};
@@ -47,15 +48,20 @@ fn configuration(random: &mut Random) -> (Options, usize) {
         _ => EpochSize::Events(1 + random.below(100)),
     };
     let policies = Policy::all();
-    let scheduling = match random.below(7) {
+    let workers = if random.chance(50) { 1 + random.below(4) } else { 1 + random.below(16) };
+    let scheduling = match random.below(8) {
         0 => Scheduling::Auto,
         1 => Scheduling::MorphStream,
         2 => Scheduling::Fixed(Policy::EPOCH),
         3 => Scheduling::Baseline(ORDERED[random.below(ORDERED.len())]),
-        4 => Scheduling::ByGroup(Policies::new(&[0; 3].map(|_| policies[random.below(policies.len())]))),
+        4 => {
+            let (policy, some) = (policies[1 + random.below(policies.len() - 1)], 1 + random.below(16));
+            format!("{policy}@{some}").parse().expect("a policy on some workers")
+        }
+        5 => Scheduling::ByGroup(Policies::new(&[0; 3].map(|_| policies[random.below(policies.len())]))),
         _ => Scheduling::Fixed(policies[random.below(policies.len())]),
     };
-    let options = Options { workers: 1 + random.below(4), epoch, scheduling, ..Options::default() };
+    let options = Options { workers, epoch, scheduling, ..Options::default() };
     (options, [1, 3, 16, 1000][random.below(4)])
 }
 
@@ -109,13 +115,18 @@ fn watchdog() -> &'static Watchdog {
     watchdog
 }
 
-fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize, what: &str) {
+/// Returns how many workers took part in the access of an epoch, at most.
+fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize, what: &str) -> u64 {
     watchdog().begins(format!("{what}, {options:?}, batches of {batch_size}"));
     let outcome = subject.run(engine, options, batch_size);
     watchdog().ends();
     if let Some(difference) = subject.difference(&outcome) {
         panic!("{what}, {options:?}, batches of {batch_size}:\n{difference}");
     }
+    let seats = options.workers.min(Sockets::by(batch_size).processors);
+    let most = if matches!(options.scheduling, Scheduling::FixedOn(_)) { options.workers } else { seats };
+    assert!(outcome.workers <= most as u64, "{what}, {options:?}: {} workers shared an epoch", outcome.workers);
+    outcome.workers
 }
 
 #[test]
@@ -123,7 +134,7 @@ fn adversarial_histories() {
     for (name, history) in adversarial() {
         let subject = Subject::new(history);
         let mut engine = Engine::new(subject.program.clone()).expect(name);
-        for workers in [1, 2, 3] {
+        for workers in [1, 2, 3, 16] {
             let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
             let by_group = ["chain+operation,lazy+epoch", "epoch+chain,bfs", "operation,dfs,eager+epoch+operation"];
             let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
@@ -136,7 +147,8 @@ fn adversarial_histories() {
                     (EpochSize::Events(7), 5),
                     (EpochSize::Auto, 4),
                 ];
-                for (epoch, batch_size) in sizes {
+                // Many workers take long to start.
+                for (epoch, batch_size) in sizes.into_iter().filter(|&(_, size)| workers < 16 || size == 5) {
                     engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
                     check(&subject, &engine, options, batch_size, name);
@@ -189,15 +201,20 @@ fn random_histories() {
     let first = number("TIDEMILL_SEED", 1);
     let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let ways = Mutex::new(Vec::new());
+    let (ways, decided) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for t in 0..threads {
-            let (seeds, ways) = ((first + t..first + plans).step_by(threads as usize), &ways);
-            scope.spawn(move || seeds.for_each(|seed| random_plan_histories(seed, ways)));
+            let (seeds, ways, decided) = ((first + t..first + plans).step_by(threads as usize), &ways, &decided);
+            scope.spawn(move || seeds.for_each(|seed| random_plan_histories(seed, ways, decided)));
         }
     });
     let (histories, ways) = (plans * DATA_PER_PLAN * CONFIGURATIONS, ways.into_inner().expect("nobody panicked"));
-    println!("{histories} random histories over {plans} plans from seed {first}, in {} ways", ways.len());
+    let decided = decided.into_inner();
+    println!(
+        "{histories} random histories over {plans} plans from seed {first}, in {} ways; the decision chose up to {decided} workers",
+        ways.len()
+    );
+    assert!(decided > 4 || histories < SHARED_WIDELY, "the decision chose {decided} workers at most");
     let has_all = Policy::all()
         .into_iter()
         .map(Scheduling::Fixed)
@@ -205,13 +222,16 @@ fn random_histories() {
     assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
 }
 
+/// With this number of histories, the decision chooses more than four workers for some epoch.
+const SHARED_WIDELY: u64 = 2_000;
+
 /// With this number of histories, every policy runs with every number of workers, on one socket and on two.
 const ALL_WAYS: u64 = 300_000;
 
 /// Scheduling, number of workers, and whether they are on two sockets.
 type Way = (Scheduling, usize, bool);
 
-fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>) {
+fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64) {
     let plan = mixed_plan(seed);
     let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -223,10 +243,14 @@ fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>) {
         for _ in 0..CONFIGURATIONS {
             let (options, batch_size) = configuration(&mut random);
             engine = engine.with_empty_tables();
-            check(&subject, &engine, options, batch_size, &format!("plan seed {seed}, data seed {data_seed}"));
+            let what = format!("plan seed {seed}, data seed {data_seed}");
+            let shared_by = check(&subject, &engine, options, batch_size, &what);
+            if options.scheduling == Scheduling::Auto {
+                decided.fetch_max(shared_by, Ordering::Relaxed);
+            }
             let way = (options.scheduling, options.workers, batch_size % 2 == 1);
             let mut ways = ways.lock().unwrap_or_else(PoisonError::into_inner);
-            if !matches!(way.0, Scheduling::ByGroup(_)) && !ways.contains(&way) {
+            if !matches!(way.0, Scheduling::ByGroup(_) | Scheduling::FixedOn(_)) && !ways.contains(&way) {
                 ways.push(way);
             }
         }

@@ -118,6 +118,9 @@ pub(crate) enum Idle {
 /// Executes epochs in parallel, one at a time. Reused: in steady state it does not allocate.
 #[derive(Debug)]
 pub struct Executor {
+    /// How many workers may take part in any epoch.
+    workers_max: u32,
+    /// How many are expected in this one: sets how work is cut up.
     pub(crate) workers: u32,
     pub(crate) policy: Policy,
     pub(crate) graph: Graph,
@@ -140,8 +143,14 @@ pub struct Executor {
     /// Claimed by workers. Unstructured: the next unit to look at. Breadth first: the next member of the strata to
     /// run. Depth first: the next share.
     pub(crate) next_look: CachePadded<AtomicU32>,
-    /// Read often by all workers and written seldom.
-    pub(crate) common: CachePadded<Common>,
+    /// Partitions linked. Added to by the workers that link.
+    linked: CachePadded<AtomicU32>,
+    /// Units run. Added to by workers that have run out of work.
+    finished: CachePadded<AtomicU32>,
+    /// Workers that take part. Written by each as it comes and leaves; read as a hint.
+    pub(crate) present: CachePadded<AtomicU32>,
+    /// Read by all workers at every unit, and written a few times in an epoch.
+    common: CachePadded<Common>,
     pub(crate) pools: Pools,
     pub(crate) repair: Repair,
 }
@@ -157,15 +166,9 @@ pub(crate) struct Structure {
 }
 
 #[derive(Debug)]
-pub(crate) struct Common {
-    /// Partitions linked. Added to by the workers that link.
-    pub(crate) linked: AtomicU32,
-    /// Whether all are, and strata found. Set by the worker that linked last.
-    pub(crate) arranged: AtomicBool,
-    /// Units run. Added to by workers that have run out of work.
-    pub(crate) finished: AtomicU32,
-    /// Workers that take part. Written by each as it comes and leaves; read as a hint.
-    pub(crate) present: AtomicU32,
+struct Common {
+    /// Whether all partitions are linked, and strata found. Set by the worker that linked last.
+    arranged: AtomicBool,
     /// Set by a worker that panics, after `at_fault`; never cleared in an epoch.
     poisoned: AtomicBool,
     /// The unit that panicked first, if one ran.
@@ -173,7 +176,7 @@ pub(crate) struct Common {
 }
 
 impl Executor {
-    /// An executor for about this many workers, at least one: the number only sets how work is cut up.
+    /// An executor for at most this many workers, at least one.
     pub fn new(workers: usize) -> Self {
         Executor::on_sockets(&vec![0; workers])
     }
@@ -183,6 +186,7 @@ impl Executor {
         let workers = sockets.len();
         assert!(workers > 0, "an epoch needs a worker");
         Executor {
+            workers_max: workers as u32,
             workers: workers as u32,
             policy: Policy::CHAIN,
             graph: Graph::new(),
@@ -194,11 +198,11 @@ impl Executor {
             counters: Vec::new(),
             next_partition: CachePadded::new(AtomicU32::new(0)),
             next_look: CachePadded::new(AtomicU32::new(0)),
+            linked: CachePadded::new(AtomicU32::new(0)),
+            finished: CachePadded::new(AtomicU32::new(0)),
+            present: CachePadded::new(AtomicU32::new(0)),
             common: CachePadded::new(Common {
-                linked: AtomicU32::new(0),
                 arranged: AtomicBool::new(false),
-                finished: AtomicU32::new(0),
-                present: AtomicU32::new(0),
                 poisoned: AtomicBool::new(false),
                 at_fault: AtomicU32::new(NO_UNIT),
             }),
@@ -214,14 +218,15 @@ impl Executor {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);
         self.policy = Policy::CHAIN;
+        self.workers = self.workers_max;
         self.units = self.graph.transactions();
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = ChainSummary::default();
         self.next_partition.store(0, Ordering::Relaxed);
         self.next_look.store(0, Ordering::Relaxed);
-        self.common.linked.store(0, Ordering::Relaxed);
+        self.linked.store(0, Ordering::Relaxed);
         self.common.arranged.store(false, Ordering::Relaxed);
-        self.common.finished.store(0, Ordering::Relaxed);
-        self.common.present.store(0, Ordering::Relaxed);
+        self.finished.store(0, Ordering::Relaxed);
+        self.present.store(0, Ordering::Relaxed);
         self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
         self.pools.reset();
         if self.common.poisoned.swap(false, Ordering::Relaxed) {
@@ -243,12 +248,20 @@ impl Executor {
         }
     }
 
+    /// Says how many workers will take part in the epoch that was prepared, without [`Executor::limit`] all. The number
+    /// only sets how work is cut up: more may come, and fewer.
+    pub fn limit(&mut self, workers: u32) {
+        assert!(workers > 0, "an epoch needs a worker");
+        assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
+        self.workers = workers.min(self.workers_max);
+    }
+
     /// Sets the policy of the epoch that was prepared. `accesses` are those of the slices, all together; `uses` is
     /// read where the policy works on versions.
     pub fn arrange(&mut self, policy: Policy, accesses: Accesses<'_>, uses: &UseBuffer) {
         assert_ne!(policy.granularity, Granularity::Epoch, "a serial epoch is not explored");
         assert_eq!(accesses.transactions() as u32, self.graph.transactions(), "the accesses are not those prepared");
-        assert_eq!(self.common.present.load(Ordering::Relaxed), 0, "a worker takes part already");
+        assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
         self.policy = policy;
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.abort == Abort::Eager);
@@ -333,7 +346,7 @@ impl Executor {
             false => self.graph.link(at, &self.runs, linker),
         };
         self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(&summary);
-        let linked = self.common.linked.fetch_add(1, Ordering::AcqRel) + 1;
+        let linked = self.linked.fetch_add(1, Ordering::AcqRel) + 1;
         assert!(linked <= partitions, "{linked} partitions linked of {partitions}");
         if linked == partitions {
             self.find_strata();
@@ -377,15 +390,16 @@ impl Executor {
         if executed == 0 {
             return;
         }
-        let finished = self.common.finished.fetch_add(executed, Ordering::AcqRel) + executed;
+        let finished = self.finished.fetch_add(executed, Ordering::AcqRel) + executed;
         assert!(finished <= self.units, "{finished} units run, more than there are");
-        if finished == self.units || self.policy.explore != Explore::Unstructured {
+        // Breadth first, the count is the barrier between strata. Otherwise it only shows the end.
+        if finished == self.units || self.policy.explore == Explore::Structured(Search::Bfs) {
             self.pools.wake_all();
         }
     }
 
     pub(crate) fn finished(&self) -> u32 {
-        self.common.finished.load(Ordering::Acquire)
+        self.finished.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_finished(&self) -> bool {

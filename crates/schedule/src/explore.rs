@@ -44,7 +44,7 @@ impl Executor {
     fn find<P: Precedence, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Step {
         let claimed = match self.policy.explore {
             Explore::Unstructured => {
-                self.pools.take(worker.id, &mut worker.ready);
+                self.pools.take(worker.id, &mut worker.ready, self.workers as usize);
                 !worker.ready.is_empty() || self.look(scene.precedence, &mut worker.ready)
             }
             Explore::Structured(search) => {
@@ -218,12 +218,13 @@ impl Executor {
         first
     }
 
-    /// Tells the units that wait for a unit that it has run; the workers that own them look for themselves.
+    /// Tells the units that wait for a unit that it has run; the workers that own them look for themselves. Wakes them
+    /// only where the turn of one has come.
     fn notify<P: Precedence>(&self, precedence: &P, unit: u32) {
         let mut any = false;
         precedence.tell(unit, |told| {
-            any = true;
-            self.counters[told as usize].fetch_add(1, Ordering::AcqRel);
+            let arrived = self.counters[told as usize].fetch_add(1, Ordering::AcqRel) + 1;
+            any |= arrived == precedence.pending(told);
         });
         if any {
             self.pools.wake_all();
@@ -267,7 +268,7 @@ impl Executor {
     #[inline]
     fn is_work_wanted(&self, worker: usize) -> bool {
         self.pools.is_wanting(worker)
-            && self.common.present.load(Ordering::Relaxed) > 1
+            && self.present.load(Ordering::Relaxed) > 1
             && self.policy.explore == Explore::Unstructured
             && self.next_look.load(Ordering::Relaxed) >= self.units
     }

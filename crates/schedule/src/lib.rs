@@ -20,6 +20,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod back_off;
 mod baseline;
 mod decision;
 mod execute;
@@ -39,7 +40,7 @@ mod worker;
 
 pub use baseline::{Baseline, Known, Scheme, SchemeError};
 pub use decision::{
-    Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN, SurveyWanted,
+    Candidate, Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN, SurveyWanted,
     decide_as_morphstream,
 };
 pub use execute::Execute;

@@ -7,10 +7,11 @@
 //! A worker keeps units in its hands between steps, and no other worker runs them: each participant goes on until it
 //! is [`Progress::Done`].
 
+use crate::back_off::look;
 use crate::execute::Execute;
 use crate::executor::{Executor, Idle, NO_UNIT, Progress, Structure};
 use crate::presence::{Presence, Shared};
-use crate::sync::{Ordering, PATIENCE, RwLockReadGuard, SPINS_MAX, spin_loop};
+use crate::sync::{Ordering, PATIENCE, RwLockReadGuard, SPINS_MAX};
 use crate::worker::Worker;
 use std::cell::Cell;
 use std::sync::PoisonError;
@@ -76,7 +77,7 @@ pub struct Participant<'a, E: Execute + ?Sized> {
 impl<'a, E: Execute + ?Sized> Participant<'a, E> {
     pub(crate) fn join(executor: &'a Executor, worker: &'a mut Worker, execute: &'a E) -> Self {
         worker.begin();
-        executor.common.present.fetch_add(1, Ordering::Relaxed);
+        executor.present.fetch_add(1, Ordering::Relaxed);
         let (came, accounted) = (execute.now(), worker.times.total());
         let place = Presence(Place { executor, running: Cell::new(NO_UNIT) });
         Participant { place, worker, execute, structure: None, came, accounted }
@@ -177,7 +178,7 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
 /// Leaves. The time that is not accounted for went into looking for units.
 impl<E: Execute + ?Sized> Drop for Participant<'_, E> {
     fn drop(&mut self) {
-        self.executor().common.present.fetch_sub(1, Ordering::Relaxed);
+        self.executor().present.fetch_sub(1, Ordering::Relaxed);
         if std::thread::panicking() {
             return;
         }
@@ -199,12 +200,7 @@ impl Executor {
             Awaited::Stratum(start) => pools.wait_for(id, || self.finished() >= start || self.is_poisoned()),
             Awaited::Turn { unit, pending } if is_patient => {
                 let has_come = || self.counters[unit as usize].load(Ordering::Acquire) == pending;
-                for _ in 0..SPINS_MAX * PATIENCE {
-                    if has_come() {
-                        break;
-                    }
-                    spin_loop();
-                }
+                look(SPINS_MAX * PATIENCE, has_come);
             }
             Awaited::Turn { unit, pending } => {
                 let has_come = || self.counters[unit as usize].load(Ordering::Acquire) == pending;

@@ -21,7 +21,8 @@
 //! Only the hint about the pool's size is read without the lock. A wrong hint costs a spin or delays sharing, but no
 //! wake-up: before parking, the worker checks the pool itself.
 
-use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, SPINS_MAX, fence, spin_loop};
+use crate::back_off::look;
+use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, SPINS_MAX, fence};
 use std::sync::PoisonError;
 
 #[derive(Debug)]
@@ -93,24 +94,16 @@ impl Pool {
     /// Returns when the pool is filled (perhaps already emptied by another worker), or the condition holds. The worker
     /// that makes the condition hold calls [`Pool::wake_all`] afterwards.
     pub(crate) fn wait(&self, condition: impl Fn() -> bool) {
-        for _ in 0..SPINS_MAX {
-            if !self.is_dry() || condition() {
-                return;
-            }
-            spin_loop();
+        if !look(SPINS_MAX, || !self.is_dry() || condition()) {
+            self.park(|ready| !ready.is_empty() || condition());
         }
-        self.park(|ready| !ready.is_empty() || condition());
     }
 
     /// Returns when the condition holds, filled pool or not: its hint may be seen before earlier effects are.
     pub(crate) fn wait_for(&self, condition: impl Fn() -> bool) {
-        for _ in 0..SPINS_MAX {
-            if condition() {
-                return;
-            }
-            spin_loop();
+        if !look(SPINS_MAX, &condition) {
+            self.park(|_| condition());
         }
-        self.park(|_| condition());
     }
 
     fn park(&self, condition: impl Fn(&[u32]) -> bool) {

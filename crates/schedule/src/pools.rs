@@ -74,11 +74,11 @@ impl Pools {
         other.unwrap_or(own).put(stack);
     }
 
-    /// Moves a worker's share of its pool to its stack, or of another's if its own is dry.
-    pub fn take(&self, worker: usize, stack: &mut Vec<u32>) {
+    /// Moves a worker's share of its pool to its stack, or of another's if its own is dry. `workers`: how many take part.
+    pub fn take(&self, worker: usize, stack: &mut Vec<u32>, workers: usize) {
         let (first, count) = (self.place(worker), self.pools.len());
         for place in (0..count).map(|k| (first + k) % count) {
-            self.pools[place].take(stack, self.members[place].max(1));
+            self.pools[place].take(stack, self.members[place].clamp(1, workers));
             if !stack.is_empty() {
                 return;
             }

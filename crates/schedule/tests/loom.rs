@@ -189,6 +189,13 @@ fn strata_depth_first() {
     check_versions("chain,dfs,lazy", 1, 1);
 }
 
+/// A unit of one share waits for one of another share: its worker parks until the other one has run that.
+#[test]
+fn a_turn_that_another_worker_gives() {
+    let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, true)])];
+    check_transactions(transactions, "operation,dfs", 0, 2);
+}
+
 #[test]
 fn eager_repair() {
     check_versions("operation,eager", 1, 2);

@@ -12,7 +12,7 @@ use crate::gate::sent::SourceRun;
 use crate::input::Input;
 use crate::io::BadRecord;
 use crate::stream_state::{EventLog, PipelineState};
-use crate::tasks::Numbered;
+use crate::tasks::{HandOver, Numbered};
 use crate::wiring::{InputEvent, InputId, InputWiring, Joint, JointId, Wiring};
 use arrow_array::RecordBatch;
 use std::ops::Range;
@@ -185,6 +185,10 @@ pub struct Accessed {
     pub grouping: Grouping,
     /// How it was scheduled, and the reasons: as a whole, or group by group.
     pub scheduled: Vec<Scheduled>,
+    /// The worker that accessed it, alone or with helpers.
+    pub accessor: usize,
+    /// Why another worker did than the one that accessed the epoch before.
+    pub handed_over: Option<HandOver>,
     /// Whether the snapshot that was due has begun.
     pub has_snapshot: bool,
     /// The breakdown of the workers' time in access.

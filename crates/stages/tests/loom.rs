@@ -44,21 +44,26 @@ struct Seen {
 }
 
 /// Works until there is nothing more, as a worker of a run does; offers each epoch in access to the others if `shares`.
-fn work(tasks: &Tasks<Epoch, Offer>, seen: &Seen, shares: bool) {
+fn work(tasks: &Tasks<Epoch, Offer>, seen: &Seen, worker: usize, shares: bool) {
     loop {
-        match tasks.next(true, || 0) {
-            Ok(Task::Prepare(epoch)) => tasks.prepared(epoch),
-            Ok(Task::Access(epoch)) => {
+        match tasks.next(worker, true, || 0) {
+            Ok(Task::Prepare(epoch)) => tasks.prepared(worker, epoch),
+            Ok(Task::Access(epoch, _)) => {
                 if shares {
                     let offer = Arc::new(Offer::default());
-                    tasks.share(Some(offer.clone()));
+                    tasks.share(offer.clone(), 1);
                     offer.done.store(true, Ordering::Release);
-                    tasks.share(None);
+                    tasks.withdraw();
+                    assert!(Arc::into_inner(offer).is_some(), "no helper holds what was withdrawn");
                 }
                 assert_eq!(seen.accessed.fetch_add(1, Ordering::Relaxed) + 1, epoch.0, "in the order of numbers");
-                tasks.accessed(epoch);
+                tasks.accessed(worker, epoch);
             }
-            Ok(Task::Help(offer)) => _ = offer.helped.fetch_add(1, Ordering::Relaxed),
+            Ok(Task::Help(offer)) => {
+                offer.helped.fetch_add(1, Ordering::Relaxed);
+                drop(offer);
+                tasks.helped();
+            }
             Ok(Task::Finish(_)) => _ = seen.finished.fetch_add(1, Ordering::Relaxed),
             Err(NoTask::Ever) => return,
             Err(NoTask::Yet) => unreachable!("a worker that waits is told at the end"),
@@ -67,11 +72,17 @@ fn work(tasks: &Tasks<Epoch, Offer>, seen: &Seen, shares: bool) {
 }
 
 fn run(epochs: u64, shares: bool) {
-    let (tasks, seen) = (Arc::new(Tasks::new(1)), Arc::new(Seen::default()));
-    let workers = [(); 2].map(|()| {
+    run_on(2, 2, epochs, shares);
+}
+
+/// Runs epochs on some workers, of which `seats` have tasks at a time.
+fn run_on(count: usize, seats: usize, epochs: u64, shares: bool) {
+    let (tasks, seen) = (Arc::new(Tasks::new(1, count, seats)), Arc::new(Seen::default()));
+    let spawn = |worker| {
         let (tasks, seen) = (tasks.clone(), seen.clone());
-        thread::spawn(move || work(&tasks, &seen, shares))
-    });
+        thread::spawn(move || work(&tasks, &seen, worker, shares))
+    };
+    let workers: Vec<_> = (0..count).map(spawn).collect();
     (1..=epochs).for_each(|number| tasks.put(Epoch(number)));
     tasks.close();
     workers.into_iter().for_each(|worker| worker.join().expect("no worker panics"));
@@ -88,12 +99,24 @@ fn workers_that_help_miss_nothing() {
     check(3, || run(2, true));
 }
 
+/// Workers that find no seat are parked, and are woken for a task or at the end.
+#[test]
+fn workers_without_a_seat_are_woken_at_the_end() {
+    check(2, || run_on(2, 1, 2, false));
+    check(2, || run_on(2, 1, 2, true));
+}
+
+#[test]
+fn three_workers_on_two_seats() {
+    check(1, || run_on(3, 2, 2, true));
+}
+
 #[test]
 fn a_stop_reaches_workers_that_wait() {
     check(3, || {
-        let (tasks, seen) = (Arc::new(Tasks::new(1)), Arc::new(Seen::default()));
+        let (tasks, seen) = (Arc::new(Tasks::new(1, 1, 1)), Arc::new(Seen::default()));
         let (theirs, counts) = (tasks.clone(), seen.clone());
-        let worker = thread::spawn(move || work(&theirs, &counts, false));
+        let worker = thread::spawn(move || work(&theirs, &counts, 0, false));
         tasks.put(Epoch(1));
         tasks.stop();
         worker.join().expect("the worker does not panic");

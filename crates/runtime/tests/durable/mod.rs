@@ -61,7 +61,7 @@ impl Environment for Unsteady {
     }
 
     fn parallelism(&self) -> usize {
-        self.system.parallelism()
+        16
     }
 }
 
@@ -325,6 +325,7 @@ impl<'a> Trial<'a> {
         Outcome {
             epochs: 0,
             policies: Vec::new(),
+            workers: 0,
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
             tables: program.tables.keys().map(table).collect(),
             // The counts are those of one life.

@@ -43,7 +43,8 @@ fn start_on(subject: &Subject, options: Options, durability: Option<Durability>)
         sources: source_streams(&subject.program).iter().map(|_| Box::new(SentSource) as Box<_>).collect(),
         sinks: kept.iter().map(|kept| Box::new(kept.clone()) as Box<dyn Sink>).collect(),
         options,
-        environment: Arc::new(Sockets { system: System::new(), count: 1 }) as Arc<dyn Environment>,
+        environment: Arc::new(Sockets { system: System::new(), count: 1, processors: 2, haste: 1 })
+            as Arc<dyn Environment>,
         control: Arc::new(Control::default()),
         durability,
         records: None,

@@ -60,11 +60,28 @@ impl Sink for Kept {
 pub struct Sockets {
     pub system: System,
     pub count: usize,
+    /// Workers that can run at once, as far as the engine can see.
+    pub processors: usize,
+    /// How many times faster than the system's its clock goes: what takes long is worth sharing out.
+    pub haste: u64,
+}
+
+impl Sockets {
+    /// Machines of several kinds, by the size of batches.
+    pub fn by(batch_size: usize) -> Sockets {
+        let is_large = batch_size != 16;
+        Sockets {
+            system: System::new(),
+            count: 1 + batch_size % 2,
+            processors: if is_large { 16 } else { 2 },
+            haste: if batch_size == 3 || batch_size == 1000 { 1_000 } else { 1 },
+        }
+    }
 }
 
 impl Environment for Sockets {
     fn now(&self) -> u64 {
-        self.system.now()
+        self.system.now() * self.haste
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined> {
@@ -72,7 +89,7 @@ impl Environment for Sockets {
     }
 
     fn parallelism(&self) -> usize {
-        self.system.parallelism()
+        self.processors
     }
 
     fn socket(&self, worker: usize, _workers: usize) -> usize {
@@ -142,6 +159,12 @@ fn check_records(records: &Kept, summary: &Summary) {
     let aborted: u64 = summary.transactions.iter().map(|t| t.aborted).sum();
     assert_eq!(ints("aborted").iter().sum::<i64>(), aborted as i64);
     assert!(ints("measured_ns").iter().zip(ints("access_ns")).all(|(measured, access)| *measured <= access));
+    // Access changes hands where a reason is given, and nowhere else.
+    let reasons = rows.iter().map(|row| row[column("handed_over")] != Value::Null);
+    let mut before = None;
+    for (accessor, has_reason) in ints("accessor").into_iter().zip(reasons) {
+        assert_eq!(before.replace(accessor) != Some(accessor), has_reason, "accessor {accessor}");
+    }
 }
 
 /// The result of an execution: outputs by sink, tables, and counts.
@@ -154,6 +177,8 @@ pub struct Outcome {
     pub epochs: u64,
     /// The policies that ran, with the groups that ran under them; empty for the reference.
     pub policies: Vec<(Option<String>, String)>,
+    /// How many workers took part in the access of an epoch, at most; 0 for the reference.
+    pub workers: u64,
 }
 
 /// Drives a run to its end on the calling thread.
@@ -191,6 +216,7 @@ impl Subject {
             tables: program.tables.keys().map(|t| reference.table(t)).collect(),
             policies: Vec::new(),
             epochs: 0,
+            workers: 0,
             counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
         };
         Subject { program, history, expected }
@@ -216,9 +242,7 @@ impl Subject {
             sources,
             sinks: kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
             options,
-            environment: drive
-                .environment
-                .unwrap_or_else(|| Arc::new(Sockets { system: System::new(), count: 1 + batch_size % 2 })),
+            environment: drive.environment.unwrap_or_else(|| Arc::new(Sockets::by(batch_size))),
             control: Arc::new(Control::default()),
             durability: None,
             records: Some(Box::new(records.clone())),
@@ -258,6 +282,7 @@ impl Subject {
             tables: program.tables.iter_enumerated().map(table).collect(),
             policies: summary.policies.iter().map(|p| (p.group.clone(), p.policy.clone())).collect(),
             epochs: summary.epochs,
+            workers: summary.policies.iter().map(|p| p.workers).max().unwrap_or_default(),
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
     }

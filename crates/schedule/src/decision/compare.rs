@@ -1,9 +1,8 @@
 //! Comparing the policies: what each is expected to take, which is the best, which is worth a probe.
 
+use super::candidate::Candidate;
 use super::known::{CHANGE, DOUBT, Known, TRAVEL_MAX, Typical};
 use super::{COMPARING_NS, Choice, Decision, Load, REGRET_MAX, Reason, model};
-use crate::method::Method;
-use crate::policy::{Granularity, Policy};
 use tidemill_txn::Survey;
 
 /// Epochs of a probe at least and at most, and its time, nanoseconds: caches need some time to warm up, however short
@@ -21,7 +20,7 @@ const REST_EPOCHS_MIN: f64 = 64.0;
 /// The expected time per operation under a policy, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimate {
-    pub policy: Policy,
+    pub candidate: Candidate,
     /// Access alone.
     pub access: f64,
     /// The pipeline.
@@ -34,7 +33,7 @@ pub struct Estimate {
 /// A probe under way: chosen for some epochs, of which some are recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    policy: Policy,
+    candidate: Candidate,
     /// Expected access time per operation.
     access: f64,
     chosen: u32,
@@ -55,12 +54,12 @@ impl Decision {
     pub(super) fn compare(&mut self, survey: &Survey, load: &Load, count: f64) -> (Estimate, Estimate) {
         let estimates = self.estimates(survey, load, count);
         let (best, second) = self.best(&estimates);
-        self.current = best.policy;
+        self.current = best.candidate;
         self.standing = Some((best, second));
         self.compares_at_ns = self.elapsed_ns + COMPARING_NS;
         if self.probe.is_none() {
             self.probe = self.next_probe(&estimates, &best, count);
-            if let Some(known) = self.probe.and_then(|probe| self.known_mut(probe.policy)) {
+            if let Some(known) = self.probe.and_then(|probe| self.known_mut(probe.candidate)) {
                 known.begin_probe();
             }
         }
@@ -73,10 +72,9 @@ impl Decision {
     }
 
     fn estimate(&self, known: &Known, typical: Option<Typical>, survey: &Survey, load: &Load, count: f64) -> Estimate {
-        let policy = known.policy;
-        let workers = f64::from(self.workers);
-        let pipeline = |access: f64| self.pipeline(policy, access, load);
-        if policy.granularity == Granularity::Epoch {
+        let candidate = known.candidate;
+        let pipeline = |access: f64| self.pipeline(candidate, access, load);
+        if candidate.is_serial() {
             let (access, expected) = (load.access_ns, pipeline(load.access_ns));
             let hoped = match self.serial_epochs {
                 // The time that units take in parallel, less the assumed travel of rows, which may be more.
@@ -84,16 +82,16 @@ impl Decision {
                 _ => expected,
             };
             let hoped = hoped.min(expected * (1.0 - CHANGE));
-            return Estimate { policy, access, pipeline: expected, hoped, feared: expected };
+            return Estimate { candidate, access, pipeline: expected, hoped, feared: expected };
         }
         let expected = known.expected(typical);
         let parallel = Load { units_ns: (load.access_ns + expected.travel).max(1.0), ..*load };
-        let predicted = model::predict(policy, survey, &parallel, count, workers) / count;
-        assert!(predicted.is_finite() && predicted >= 0.0, "{policy} is predicted to take {predicted} ns");
+        let predicted = model::predict(candidate, survey, &parallel, count) / count;
+        assert!(predicted.is_finite() && predicted >= 0.0, "{candidate} is predicted to take {predicted} ns");
         // No policy shares out work better than evenly.
-        let least_access = load.access_ns / workers;
+        let least_access = load.access_ns / f64::from(candidate.workers);
         Estimate {
-            policy,
+            candidate,
             access: predicted * expected.ratio,
             pipeline: pipeline(predicted * expected.ratio),
             hoped: pipeline((predicted * expected.least).max(least_access)),
@@ -103,9 +101,9 @@ impl Decision {
 
     /// The best and the second best at worst. The current policy stays unless another is clearly better.
     fn best(&self, estimates: &[Estimate]) -> (Estimate, Estimate) {
-        let bound = |e: &Estimate| e.feared * if e.policy == self.current { 1.0 - ADVANTAGE_MIN } else { 1.0 };
+        let bound = |e: &Estimate| e.feared * if e.candidate == self.current { 1.0 - ADVANTAGE_MIN } else { 1.0 };
         let best = estimates.iter().min_by(|a, b| bound(a).total_cmp(&bound(b))).expect("there are policies");
-        let others = estimates.iter().filter(|e| e.policy != best.policy);
+        let others = estimates.iter().filter(|e| e.candidate != best.candidate);
         let second = others.min_by(|a, b| a.feared.total_cmp(&b.feared)).expect("there are several policies");
         (*best, *second)
     }
@@ -113,7 +111,7 @@ impl Decision {
     /// The policy that may be better than the best by most, if regret allows a probe of it.
     fn next_probe(&self, estimates: &[Estimate], best: &Estimate, count: f64) -> Option<Probe> {
         let awake = self.known.iter().zip(estimates).filter(|(known, _)| known.rests_until_ns <= self.elapsed_ns);
-        let candidates = awake.map(|(_, estimate)| estimate).filter(|e| e.policy != best.policy);
+        let candidates = awake.map(|(_, estimate)| estimate).filter(|e| e.candidate != best.candidate);
         let candidate = candidates.min_by(|a, b| a.hoped.total_cmp(&b.hoped))?;
         let feared = candidate.feared - best.pipeline;
         let epochs = (PROBE_NS / (candidate.pipeline * count)).ceil() as u32;
@@ -122,7 +120,7 @@ impl Decision {
         let is_promising = candidate.hoped < best.pipeline * (1.0 - PROMISE_MIN);
         let elapsed = self.with_head_start(best.pipeline * count);
         (is_promising && regret <= self.regret.left(elapsed)).then_some(Probe {
-            policy: candidate.policy,
+            candidate: candidate.candidate,
             access: candidate.access,
             chosen: 0,
             recorded: 0,
@@ -137,12 +135,12 @@ impl Decision {
         probe.chosen += 1;
         probe.left_ns -= probe.access * count;
         let reason = Reason::Probe { instead_of_ns: instead_of.pipeline * count };
-        Some(Choice { method: Method::Policy(probe.policy), reason, expected_ns: Some(probe.access * count) })
+        Some(Choice { expected_ns: Some(probe.access * count), ..Choice::on(probe.candidate, reason) })
     }
 
     /// An epoch of a policy was recorded, perhaps one of the probe: ends the probe after its last.
-    pub(super) fn follow_probe(&mut self, policy: Policy, regret: f64, epoch_ns: f64) {
-        let Some(probe) = self.probe.as_mut().filter(|probe| probe.policy == policy) else { return };
+    pub(super) fn follow_probe(&mut self, candidate: Candidate, regret: f64, epoch_ns: f64) {
+        let Some(probe) = self.probe.as_mut().filter(|probe| probe.candidate == candidate) else { return };
         probe.regret_ns += regret.max(0.0);
         probe.recorded += 1;
         if probe.goes_on() || probe.recorded < probe.chosen {
@@ -153,14 +151,14 @@ impl Decision {
         self.probe = None;
         // What the probe showed changes the comparison.
         self.compares_at_ns = elapsed_ns;
-        if let Some(known) = self.known_mut(policy) {
+        if let Some(known) = self.known_mut(candidate) {
             known.end_probe(elapsed_ns, rest);
         }
     }
 
     /// Whether so little is known of a policy that its choice was a guess. The cost of the loop is always known.
-    pub(super) fn is_new(&self, policy: Policy) -> bool {
-        let is_new = |known: &Known| known.policy == policy && known.samples <= PROBE_EPOCHS;
-        policy.granularity != Granularity::Epoch && self.known.iter().any(is_new)
+    pub(super) fn is_new(&self, candidate: Candidate) -> bool {
+        let is_new = |known: &Known| known.candidate == candidate && known.samples <= PROBE_EPOCHS;
+        !candidate.is_serial() && self.known.iter().any(is_new)
     }
 }

@@ -1,12 +1,12 @@
-//! What the epochs that ran under a policy have shown of it.
+//! What the epochs that ran under a policy, on one number of workers, have shown of it.
 //!
 //! Two numbers, because they change for different reasons. The *ratio* is measured access time over the time that
 //! [`crate::decision::model`] predicts from the time that the units of the same epochs took: the quality of the
 //! schedule, whatever transactions cost. The *travel* is the extra time per operation compared to serial execution, as
 //! rows move between processors' caches or are copied to versions.
 
+use super::candidate::Candidate;
 use super::level::Level;
-use crate::policy::Policy;
 
 /// The margin of a policy that was never run: how much more, or in favour of a probe less, it may take than expected.
 pub const DOUBT: f64 = 0.25;
@@ -21,8 +21,8 @@ pub const WARM_UP: u32 = 3;
 /// What is known of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Which.
-    pub policy: Policy,
+    /// Which, on how many workers.
+    pub candidate: Candidate,
     /// Epochs that ran under it since its last probe began.
     pub samples: u32,
     /// No probe before this time, nanoseconds.
@@ -72,9 +72,9 @@ pub struct Expected {
 
 impl Known {
     /// A policy that was never run.
-    pub fn new(policy: Policy) -> Known {
+    pub fn new(candidate: Candidate) -> Known {
         Known {
-            policy,
+            candidate,
             samples: 0,
             rests_until_ns: 0.0,
             rest_ns: 0.0,
@@ -143,10 +143,13 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
+
+    const CHAIN: Candidate = Candidate { policy: Policy::CHAIN, workers: 2 };
 
     #[test]
     fn a_policy_may_again_be_as_good_as_it_was_until_a_probe_says_otherwise() {
-        let mut known = Known::new(Policy::CHAIN);
+        let mut known = Known::new(CHAIN);
         let least = |known: &Known| known.expected(None).least;
         (0..10).for_each(|_| known.learn(1.0, None));
         (0..10).for_each(|_| known.learn(1.4, None));
@@ -158,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_policy_that_was_never_run_is_expected_to_be_as_the_others_with_a_margin() {
-        let mut ran = Known::new(Policy::CHAIN);
+        let mut ran = Known::new(CHAIN);
         (0..10).for_each(|_| ran.learn(1.2, None));
-        let never = Known::new(Policy::EPOCH);
+        let never = Known::new(Candidate::SERIAL);
         let expected = never.expected(Typical::of(&[ran, never]));
         assert!((expected.ratio - 1.2).abs() < 1e-9 && expected.least < 1.0 && expected.most > 1.4, "{expected:?}");
     }

@@ -1,9 +1,8 @@
 //! Learning from finished epochs.
 
+use super::candidate::Candidate;
 use super::known::{Typical, WARM_UP};
 use super::{Decision, EpochCost, Load, Model, Reason, SHARED_NS_MIN, model};
-use crate::method::Method;
-use crate::policy::{Granularity, Policy};
 
 /// The weight that earlier epochs keep with each new one, in the share of aborts.
 const DECAY: f64 = 0.75;
@@ -12,7 +11,7 @@ impl Decision {
     /// Learns from a finished epoch.
     pub fn record(&mut self, cost: EpochCost) {
         let EpochCost { choice, transactions, operations, access_ns, .. } = cost;
-        let Method::Policy(policy) = choice.method else { return };
+        let Some(candidate) = choice.candidate() else { return };
         let is_small = matches!(choice.reason, Reason::Small { .. }) && (access_ns as f64) < SHARED_NS_MIN;
         if self.workers < 2 || is_small || operations == 0 {
             return;
@@ -27,36 +26,36 @@ impl Decision {
             let units_ns = if cost.useful_ns > 0 { cost.useful_ns as f64 / count } else { access };
             return self.access.add(units_ns);
         }
-        match policy.granularity {
-            Granularity::Epoch => self.follow_serially(access),
-            Granularity::Chain | Granularity::Operation => self.follow_in_parallel(policy, &cost),
+        match candidate.is_serial() {
+            true => self.follow_serially(access),
+            false => self.follow_in_parallel(candidate, &cost),
         }
         let Some(load) = self.load() else { return };
-        let taken = self.pipeline(policy, access, &load) * count;
+        let taken = self.pipeline(candidate, access, &load) * count;
         self.elapsed_ns += taken;
         if self.survey.is_none() {
             return;
         }
-        self.correct_prediction(policy, &cost, &load);
+        self.correct_prediction(candidate, &cost, &load);
         let regret = match choice.reason {
             Reason::Probe { instead_of_ns } => taken - instead_of_ns,
             // A wrong prediction costs what the second best would have saved.
-            Reason::Cheaper { rejected_ns, .. } if self.is_new(policy) => taken - rejected_ns,
+            Reason::Cheaper { rejected_ns, .. } if self.is_new(candidate) => taken - rejected_ns,
             _ => 0.0,
         };
         self.regret.spend(regret.max(0.0));
-        self.follow_probe(policy, regret, taken);
+        self.follow_probe(candidate, regret, taken);
     }
 
     /// Compares what a parallel epoch took to what the model predicts.
-    fn correct_prediction(&mut self, policy: Policy, cost: &EpochCost, load: &Load) {
-        let Some(survey) = self.survey.filter(|_| policy.granularity != Granularity::Epoch) else { return };
+    fn correct_prediction(&mut self, candidate: Candidate, cost: &EpochCost, load: &Load) {
+        let Some(survey) = self.survey.filter(|_| !candidate.is_serial()) else { return };
         let count = f64::from(cost.operations.max(1));
         let units_ns = if cost.useful_ns > 0 { cost.useful_ns as f64 / count } else { load.access_ns };
         let load = Load { units_ns, ..*load };
-        let predicted = model::predict(policy, &survey, &load, count, f64::from(self.workers));
+        let predicted = model::predict(candidate, &survey, &load, count);
         let typical = Typical::of(&self.known);
-        if let Some(known) = self.known_mut(policy) {
+        if let Some(known) = self.known_mut(candidate) {
             known.learn(cost.access_ns as f64 / predicted.max(1.0), typical);
         }
     }
@@ -81,11 +80,11 @@ impl Decision {
     }
 
     /// Follows the cost of an operation by the time that units took in parallel, where that is known.
-    fn follow_in_parallel(&mut self, policy: Policy, cost: &EpochCost) {
+    fn follow_in_parallel(&mut self, candidate: Candidate, cost: &EpochCost) {
         (self.serial_epochs, self.serial_least) = (0, f64::INFINITY);
         let Some(access) = self.access.value().filter(|_| cost.useful_ns > 0) else { return };
         let useful_ns = cost.useful_ns as f64 / f64::from(cost.operations.max(1));
-        let Some(known) = self.known_mut(policy) else { return };
+        let Some(known) = self.known_mut(candidate) else { return };
         let serial_ns = known.serial_ns(useful_ns, access);
         let is_warm = known.samples >= WARM_UP;
         if is_warm {

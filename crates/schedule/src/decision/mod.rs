@@ -3,14 +3,18 @@
 //! # The rule
 //!
 //! Let *a* be the time that an operation's access takes on one worker when an epoch runs serially, *c* the wall time
-//! of its access when all *W* workers run the epoch's graph under some policy, and *o* the time that the other stages
-//! spend on it. All three are per operation (an access to a row): the number of operations is known before an epoch
+//! of its access when *k* of the *W* workers run the epoch's graph under some policy, and *o* the time that the other
+//! stages spend on it. All three are per operation (an access to a row): the number of operations is known before an epoch
 //! runs, and the cost of an operation varies less between kinds of transactions than the cost of a transaction.
 //!
 //! - Serially, one worker accesses while *W* − 1 do the rest, so the pipeline moves at max(*a*, *o* / (*W* − 1)).
 //!   **While *a* is the smaller, run serially**: a graph could only move work that is not the bottleneck, at a price.
-//! - Otherwise the pipeline moves at *a* serially and at *c* + *o* / *W* in parallel: **take the cheapest** of
-//!   [`POLICIES`].
+//! - Otherwise the pipeline moves at *a* serially and at max(*c*, (*k* *c* + *o*) / *W*) in parallel, as *W* − *k*
+//!   workers do the rest meanwhile and all of them what is left: **take the cheapest** *candidate*: of [`POLICIES`], each
+//!   on 2, 4, 8, … and all *W* workers.
+//!
+//! *W* is the number of workers that have tasks at a time, not the number of threads: where more threads were asked for
+//! than the machine can run at once, the others sleep.
 //!
 //! # What is known
 //!
@@ -49,6 +53,7 @@
 //! epochs, as stages of neighbouring epochs overlap.
 
 mod budget;
+mod candidate;
 mod compare;
 mod known;
 mod learn;
@@ -57,9 +62,9 @@ pub mod model;
 mod morphstream;
 mod reason;
 
-use crate::method::Method;
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use budget::Budget;
+pub use candidate::Candidate;
 use compare::{Estimate, Probe};
 use known::Known;
 use level::Level;
@@ -176,9 +181,9 @@ pub struct Decision {
     survey_ns: Level,
     surveying: Budget,
     known: Vec<Known>,
-    /// The best policy by the last comparison.
-    current: Policy,
-    /// The best policy and the second best, by the last comparison.
+    /// The best by the last comparison.
+    current: Candidate,
+    /// The best and the second best, by the last comparison.
     standing: Option<(Estimate, Estimate)>,
     /// When the next comparison may be made, by `elapsed_ns`.
     compares_at_ns: f64,
@@ -189,8 +194,13 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// For a pipeline of this many workers. `may_speculate`: transactions can be run again.
+    /// For a pipeline in which this many workers have tasks at a time. `may_speculate`: transactions can be run again.
     pub fn new(workers: usize, model: Model, may_speculate: bool) -> Self {
+        let all = candidate::numbers(workers as u32);
+        let on = |policy: Policy| match policy.granularity {
+            Granularity::Epoch => vec![Candidate::SERIAL],
+            _ => all.iter().map(|&number| Candidate::new(policy, number)).collect(),
+        };
         let policies = POLICIES.into_iter().filter(|policy| may_speculate || !policy.speculates());
         Decision {
             workers: workers as u32,
@@ -205,8 +215,8 @@ impl Decision {
             survey: None,
             survey_ns: Level::of(SURVEY_NS),
             surveying: Budget::new(SURVEYING_MAX),
-            known: policies.map(Known::new).collect(),
-            current: Policy::EPOCH,
+            known: policies.flat_map(on).map(Known::new).collect(),
+            current: Candidate::SERIAL,
             standing: None,
             compares_at_ns: 0.0,
             probe: None,
@@ -265,23 +275,22 @@ impl Decision {
     /// The policy for the next epoch, of this many operations. Every choice is to be recorded once its epoch has run.
     pub fn choose(&mut self, operations: u32) -> Choice {
         if self.workers < 2 {
-            return Choice::given(Policy::EPOCH, Reason::OneWorker);
+            return Choice::serially(Reason::OneWorker);
         }
         if self.model == Model::MorphStream {
             return self.choose_as_morphstream();
         }
         let Some(load) = self.load().filter(|_| !self.is_small(operations)) else {
-            return Choice::given(Policy::EPOCH, Reason::Small { operations });
+            return Choice::serially(Reason::Small { operations });
         };
         let count = f64::from(operations);
-        let serially =
-            |reason| Choice { expected_ns: Some(load.access_ns * count), ..Choice::given(Policy::EPOCH, reason) };
+        let serially = |reason| Choice { expected_ns: Some(load.access_ns * count), ..Choice::serially(reason) };
         let may_gain = self.may_gain_from_a_graph(&load);
         let Some(survey) = self.survey else {
             return serially(if may_gain { Reason::Unmeasured } else { self.serial_reason(&load, count) });
         };
         if !may_gain {
-            self.current = Policy::EPOCH;
+            self.current = Candidate::SERIAL;
             return serially(self.serial_reason(&load, count));
         }
         let (best, second) = match self.standing {
@@ -292,18 +301,18 @@ impl Decision {
             return probed;
         }
         let (chosen_ns, rejected_ns) = (best.pipeline * count, second.pipeline * count);
-        let reason = Reason::Cheaper { chosen_ns, rejected_ns, rejected: second.policy };
-        Choice { method: Method::Policy(best.policy), reason, expected_ns: Some(best.access * count) }
+        let reason = Reason::Cheaper { chosen_ns, rejected_ns, rejected: second.candidate };
+        Choice { expected_ns: Some(best.access * count), ..Choice::on(best.candidate, reason) }
     }
 
     /// By MorphStream's heuristic. What operations cost is measured in a first epoch, which runs serially.
     fn choose_as_morphstream(&self) -> Choice {
         let Some((survey, load)) = self.survey.zip(self.load()) else {
-            return Choice::given(Policy::EPOCH, Reason::Unmeasured);
+            return Choice::serially(Reason::Unmeasured);
         };
         let policy = decide_as_morphstream(&survey, &load);
         let abort = if self.may_speculate { policy.abort } else { Abort::VoteFirst };
-        Choice::given(Policy { abort, ..policy }, Reason::MorphStream)
+        Choice::on(Candidate::new(Policy { abort, ..policy }, self.workers), Reason::MorphStream)
     }
 
     /// Whether an epoch is not known to be worth waking workers for.
@@ -340,15 +349,16 @@ impl Decision {
     }
 
     /// What the pipeline takes for an operation whose access takes this long.
-    fn pipeline(&self, policy: Policy, access: f64, load: &Load) -> f64 {
-        match policy.granularity {
-            Granularity::Epoch => access.max(self.others(load)),
-            Granularity::Chain | Granularity::Operation => access + load.other_ns / f64::from(self.workers),
+    fn pipeline(&self, candidate: Candidate, access: f64, load: &Load) -> f64 {
+        if candidate.is_serial() {
+            return access.max(self.others(load));
         }
+        let all = f64::from(candidate.workers) * access + load.other_ns;
+        access.max(all / f64::from(self.workers))
     }
 
-    fn known_mut(&mut self, policy: Policy) -> Option<&mut Known> {
-        self.known.iter_mut().find(|known| known.policy == policy)
+    fn known_mut(&mut self, candidate: Candidate) -> Option<&mut Known> {
+        self.known.iter_mut().find(|known| known.candidate == candidate)
     }
 }
 

@@ -6,6 +6,7 @@
 //! depend on the machine; most are nanoseconds on one of today's cores. They need only be good enough that a policy
 //! worth a try looks so: [`crate::Decision`] multiplies the prediction by the ratio of measured epochs.
 
+use super::candidate::Candidate;
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use tidemill_txn::{Cut, Survey};
 
@@ -53,8 +54,10 @@ pub struct Load {
     pub aborts: f64,
 }
 
-/// The wall time of the access stage of an epoch of this many operations, nanoseconds, before correction.
-pub fn predict(policy: Policy, survey: &Survey, load: &Load, operations: f64, workers: f64) -> f64 {
+/// The wall time of the access stage of an epoch of this many operations, nanoseconds, before correction. (Strata were
+/// surveyed for all workers: of fewer, each stratum may take longer than predicted.)
+pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f64) -> f64 {
+    let (policy, workers) = (candidate.policy, f64::from(candidate.workers));
     let cut = match policy {
         Policy { granularity: Granularity::Epoch, .. } => return operations * load.access_ns,
         _ if policy.speculates() => Cut::Parts,

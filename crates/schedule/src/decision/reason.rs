@@ -1,5 +1,6 @@
-//! Why a policy was chosen, in one line.
+//! What was chosen and why, in one line.
 
+use super::candidate::Candidate;
 use crate::baseline::Scheme;
 use crate::method::Method;
 use crate::policy::Policy;
@@ -10,6 +11,8 @@ use std::fmt;
 pub struct Choice {
     /// How.
     pub method: Method,
+    /// How many workers take part in access.
+    pub workers: u32,
     /// Why. `to_string` of the choice gives method and reason in one line.
     pub reason: Reason,
     /// The expected time of access, nanoseconds, where it is known.
@@ -17,20 +20,41 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// A policy for which no time is expected.
-    pub fn given(policy: Policy, reason: Reason) -> Choice {
-        Choice { method: Method::Policy(policy), reason, expected_ns: None }
+    /// The serial loop, for which no time is expected.
+    pub fn serially(reason: Reason) -> Choice {
+        Choice::on(Candidate::SERIAL, reason)
     }
 
-    /// A scheme that was asked for.
-    pub fn scheme(scheme: Scheme) -> Choice {
-        Choice { method: Method::Scheme(scheme), reason: Reason::Fixed, expected_ns: None }
+    /// A policy on some workers, for which no time is expected.
+    pub fn on(Candidate { policy, workers }: Candidate, reason: Reason) -> Choice {
+        Choice { method: Method::Policy(policy), workers, reason, expected_ns: None }
+    }
+
+    /// A scheme that was asked for, on this many workers.
+    pub fn scheme(scheme: Scheme, workers: u32) -> Choice {
+        Choice { method: Method::Scheme(scheme), workers, reason: Reason::Fixed, expected_ns: None }
+    }
+
+    /// The policy and its number of workers. None of a scheme.
+    pub fn candidate(&self) -> Option<Candidate> {
+        match self.method {
+            Method::Policy(policy) => Some(Candidate::new(policy, self.workers)),
+            Method::Scheme(_) => None,
+        }
+    }
+
+    /// How, and on how many workers, as `--scheduling` takes it.
+    pub fn name(&self) -> String {
+        match self.candidate() {
+            Some(candidate) => candidate.to_string(),
+            None => self.method.to_string(),
+        }
     }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.method, self.reason)
+        write!(f, "{}: {}", self.name(), self.reason)
     }
 }
 
@@ -65,7 +89,7 @@ pub enum Reason {
         /// The epoch under the second best.
         rejected_ns: f64,
         /// The second best.
-        rejected: Policy,
+        rejected: Candidate,
     },
     /// By MorphStream's heuristic.
     MorphStream,
@@ -142,11 +166,12 @@ mod tests {
 
     #[test]
     fn reasons_are_one_line_with_times_in_their_unit() {
-        let rejected = Policy::CHAIN;
+        let rejected = Candidate::new(Policy::CHAIN, 4);
         let reason = |chosen_ns, rejected_ns| Reason::Cheaper { chosen_ns, rejected_ns, rejected }.to_string();
-        assert_eq!(reason(1.0, 2_345.0), "1 ns expected, against 2.3 µs as chain");
-        assert_eq!(reason(2.35e6, 4.2e9), "2.4 ms expected, against 4.2 s as chain");
-        let choice = Choice::given(Policy::CHAIN, Reason::Fixed);
-        assert_eq!(choice.to_string(), "chain: as asked for");
+        assert_eq!(reason(1.0, 2_345.0), "1 ns expected, against 2.3 µs as chain@4");
+        assert_eq!(reason(2.35e6, 4.2e9), "2.4 ms expected, against 4.2 s as chain@4");
+        let choice = Choice::on(rejected, Reason::Fixed);
+        assert_eq!(choice.to_string(), "chain@4: as asked for");
+        assert_eq!(Choice::serially(Reason::OneWorker).to_string(), "epoch: there is one worker");
     }
 }

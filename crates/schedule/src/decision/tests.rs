@@ -1,6 +1,7 @@
 //! The decision in synthetic worlds, in which a function says how long each policy takes.
 
 use super::*;
+use crate::method::Method;
 use crate::policy::{Abort, Explore};
 use tidemill_txn::{AccessBuffer, ChainSummary, Edges, RowId, Surveyor, Use, UseBuffer};
 
@@ -40,12 +41,80 @@ struct World<'a> {
     ratio: &'a dyn Fn(Policy) -> f64,
 }
 
+/// A world in which the number of workers matters.
+struct Crowd<'a> {
+    world: World<'a>,
+    /// Access time of a candidate, over the time that the model predicts.
+    ratio: &'a dyn Fn(Candidate) -> f64,
+}
+
+impl Crowd<'_> {
+    fn access(&self, candidate: Candidate) -> f64 {
+        let World { survey, access_ns, other_ns, .. } = &self.world;
+        let [access_ns, other_ns] = [access_ns, other_ns].map(|of_transaction| of_transaction / 2.0);
+        let load = Load { access_ns, units_ns: access_ns, other_ns, aborts: 0.0 };
+        (self.ratio)(candidate) * model::predict(candidate, survey, &load, f64::from(OPERATIONS))
+    }
+
+    fn pipeline(&self, candidate: Candidate) -> f64 {
+        let (others, workers) = (self.world.other_ns * f64::from(TRANSACTIONS), self.world.workers as f64);
+        let access = self.access(candidate);
+        match candidate.is_serial() {
+            true => access.max(others / (workers - 1.0)),
+            false => access.max((f64::from(candidate.workers) * access + others) / workers),
+        }
+    }
+
+    fn best(&self) -> f64 {
+        let numbers = candidate::numbers(self.world.workers as u32);
+        let on = |policy| numbers.iter().map(move |&number| Candidate::new(policy, number));
+        POLICIES.into_iter().flat_map(on).map(|candidate| self.pipeline(candidate)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Runs epochs: how often each candidate was chosen in the second half, and the time over that of the best.
+    fn run(&self, decision: &mut Decision, epochs: usize) -> (Vec<(Candidate, usize)>, f64) {
+        let (mut chosen, mut taken): (Vec<(Candidate, usize)>, f64) = (Vec::new(), 0.0);
+        for epoch in 0..epochs {
+            let World { survey, access_ns, other_ns, .. } = self.world;
+            let ns = |of_transaction: f64| (of_transaction * f64::from(TRANSACTIONS)) as u64;
+            if decision.wants_sample(TRANSACTIONS) {
+                decision.sample(OPERATIONS, ns(access_ns), ns(other_ns / 1.3));
+            }
+            if decision.wants_survey(OPERATIONS).is_some() {
+                decision.surveyed(survey, 100_000);
+            }
+            let choice = decision.choose(OPERATIONS);
+            let candidate = choice.candidate().expect("a policy");
+            taken += self.pipeline(candidate);
+            if epoch >= epochs / 2 {
+                match chosen.iter_mut().find(|(other, _)| *other == candidate) {
+                    Some((_, count)) => *count += 1,
+                    None => chosen.push((candidate, 1)),
+                }
+            }
+            let cost = EpochCost {
+                choice,
+                transactions: TRANSACTIONS,
+                operations: OPERATIONS,
+                aborted: 0,
+                access_ns: self.access(candidate) as u64,
+                useful_ns: ns(access_ns),
+                other_ns: ns(other_ns),
+            };
+            decision.record(cost);
+        }
+        chosen.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        (chosen, taken / (self.best() * epochs as f64))
+    }
+}
+
 impl World<'_> {
     fn access(&self, policy: Policy) -> f64 {
         let [access_ns, other_ns] = [self.access_ns, self.other_ns].map(|of_transaction| of_transaction / 2.0);
         let load = Load { access_ns, units_ns: access_ns, other_ns, aborts: 0.0 };
         let count = f64::from(OPERATIONS);
-        (self.ratio)(policy) * model::predict(policy, &self.survey, &load, count, self.workers as f64)
+        let candidate = Candidate::new(policy, self.workers as u32);
+        (self.ratio)(policy) * model::predict(candidate, &self.survey, &load, count)
     }
 
     fn pipeline(&self, policy: Policy) -> f64 {
@@ -472,7 +541,7 @@ fn few_transactions_are_expected_to_share_out_badly() {
     for sample in [survey_of(1, 1_000, true, 2), survey(1_000, true, 2)] {
         let predicted = |transactions: f64| {
             let operations = 2.0 * transactions;
-            model::predict(Policy::CHAIN, &sample, &load, operations, 2.0) / (operations * load.access_ns)
+            model::predict(Candidate::new(Policy::CHAIN, 2), &sample, &load, operations) / (operations * load.access_ns)
         };
         assert!((1.0..1.1).contains(&predicted(1.0)), "{}", predicted(1.0));
         assert!((0.55..0.65).contains(&predicted(4.0)), "{}", predicted(4.0));
@@ -530,8 +599,33 @@ fn owned_chains_are_expected_to_take_longer_than_pools() {
     for rows in [10, 100_000] {
         let survey = survey(rows, true, 2);
         let expected = |policy: &str| {
-            model::predict(policy.parse().expect("a policy"), &survey, &load, f64::from(OPERATIONS), 2.0)
+            let candidate = Candidate::new(policy.parse().expect("a policy"), 2);
+            model::predict(candidate, &survey, &load, f64::from(OPERATIONS))
         };
         assert!(expected("chain,dfs") > expected("chain"), "{rows} rows");
     }
+}
+
+/// With more workers than pay, epochs are accessed by fewer; with little contention by all.
+#[test]
+fn the_number_of_workers_is_found() {
+    // Beyond four, each worker makes the others slower.
+    let crowded = |candidate: Candidate| (f64::from(candidate.workers) / 4.0).max(1.0).powf(1.5);
+    for (ratio, least, most) in [(&crowded as &dyn Fn(Candidate) -> f64, 2, 4), (&|_| 1.0, 16, 16)] {
+        let survey = survey(1_000, true, 16);
+        let world = World { workers: 16, survey, access_ns: 8_000.0, other_ns: 100.0, ratio: &|_| 1.0 };
+        let (chosen, cost) = Crowd { world, ratio }.run(&mut decision(16), 5_000);
+        let workers = chosen[0].0.workers;
+        assert!((least..=most).contains(&workers) && cost < 1.15, "{chosen:?}, {cost} of the best");
+    }
+}
+
+/// Every candidate of many is worse than predicted, but for one: trying them costs little.
+#[test]
+fn many_candidates_cost_no_more_than_regret_allows() {
+    let ratio = |candidate: Candidate| if candidate.to_string() == "operation@8" { 1.0 } else { 3.0 };
+    let survey = survey(1_000, true, 64);
+    let world = World { workers: 64, survey, access_ns: 8_000.0, other_ns: 100.0, ratio: &|_| 1.0 };
+    let (chosen, cost) = Crowd { world, ratio: &ratio }.run(&mut decision(64), 30_000);
+    assert!(cost < 1.10, "{chosen:?}, {cost} of the best");
 }

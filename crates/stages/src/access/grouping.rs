@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::wiring::{InputEvent, InputId};
 use std::ops::Range;
 use tidemill_plan::GroupOf;
-use tidemill_schedule::{Choice, Policy, Reason};
+use tidemill_schedule::{Choice, Reason};
 use typed_index_collections::{TiSlice, TiVec};
 
 /// A set of groups, one bit each.
@@ -78,7 +78,7 @@ impl Scheduled {
 
 impl Default for Scheduled {
     fn default() -> Self {
-        Scheduled::new(None, Choice::given(Policy::EPOCH, Reason::Unmeasured), 0)
+        Scheduled::new(None, Choice::serially(Reason::Unmeasured), 0)
     }
 }
 

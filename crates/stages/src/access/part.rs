@@ -87,6 +87,8 @@ pub fn may_redo(machine: &Machine) -> bool {
 pub struct Part {
     /// How it is run.
     pub method: Method,
+    /// How many workers it wants.
+    pub workers: u32,
     /// The transactions that it runs.
     selection: Selection,
     memory: Memory,
@@ -100,8 +102,15 @@ pub struct Part {
 }
 
 impl Part {
-    /// Locates the selected transactions of an epoch, and prepares the structures of the method that runs them.
-    pub fn new(machine: &Machine, mut memory: Memory, epoch: &Epoch, selection: Selection, method: Method) -> Part {
+    /// Locates the selected transactions of an epoch, and prepares the structures of the method that runs them, on this
+    /// many workers.
+    pub fn new(
+        machine: &Machine,
+        mut memory: Memory,
+        epoch: &Epoch,
+        selection: Selection,
+        (method, workers): (Method, u32),
+    ) -> Part {
         let Memory { located, runs, versions, executor, baseline, key_hashes, .. } = &mut memory;
         if !method.is_serial() {
             located.fill(machine, epoch, &selection, usize::MAX);
@@ -113,6 +122,7 @@ impl Part {
                 runs.resize_with(1, SortedAccesses::new);
                 runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
                 executor.prepare(runs);
+                executor.limit(workers);
                 if policy.on_versions() {
                     versions.fill(machine, epoch, located, policy.speculates());
                 }
@@ -132,6 +142,7 @@ impl Part {
         }
         Part {
             method,
+            workers,
             selection,
             memory,
             claimed: AtomicBool::new(false),
@@ -231,7 +242,7 @@ impl Part {
         epoch.accessed.breakdown.add(&breakdown);
         let busy = *self.busy.get_mut();
         (
-            Ended { method: self.method, groups: self.selection.groups, redone, busy, useful: breakdown.useful },
+            Ended { workers: self.workers, groups: self.selection.groups, redone, busy, useful: breakdown.useful },
             self.memory,
         )
     }
@@ -240,8 +251,8 @@ impl Part {
 /// The measurements of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How it was run.
-    pub method: Method,
+    /// How many workers it wanted.
+    pub workers: u32,
     /// The groups whose transactions it ran.
     pub groups: GroupSet,
     /// Number of re-executions because of aborts.

@@ -1,9 +1,13 @@
 //! The user's choice of how the access stage is scheduled.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use tidemill_plan::GROUPS_MAX;
-use tidemill_schedule::{Policy, PolicyError, Scheme};
+use tidemill_schedule::{Granularity, Policy, PolicyError, Scheme};
+
+/// The largest number of workers that can be asked for.
+const WORKERS_MAX: u32 = 1024;
 
 /// How the access stage is scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,16 +23,19 @@ pub enum Scheduling {
     /// A fixed policy. A program that cascades runs serially; a program whose effects cannot be undone (it emits by
     /// name or writes text) votes first instead of speculating.
     Fixed(Policy),
+    /// A fixed policy with at most this many of the workers in access, also where the machine cannot run as many at once.
+    FixedOn(FixedOn),
     /// For measurement: a scheme of an earlier system. A program that cascades runs serially. Under [`Scheme::NoLock`]
     /// results are wrong; under [`Scheme::NoOrder`] they are the results of another order.
     Baseline(Scheme),
 }
 
 impl FromStr for Scheduling {
-    type Err = PolicyError;
+    type Err = SchedulingError;
 
-    /// Accepts `auto`, `morphstream`, a policy as it is displayed, or several policies for groups, separated by `+`.
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
+    /// Accepts `auto`, `morphstream`, a policy as it is displayed, a policy with a number of workers (`chain@4`), or
+    /// several policies for groups, separated by `+`.
+    fn from_str(text: &str) -> Result<Self, SchedulingError> {
         match text {
             "auto" => Ok(Scheduling::Auto),
             "morphstream" => Ok(Scheduling::MorphStream),
@@ -36,8 +43,59 @@ impl FromStr for Scheduling {
                 let policies: Vec<Policy> = several.split('+').map(str::parse).collect::<Result<_, _>>()?;
                 Ok(Scheduling::ByGroup(Policies::new(&policies)))
             }
-            policy => policy.parse().map(Scheduling::Fixed),
+            policy => match policy.split_once('@') {
+                None => Ok(Scheduling::Fixed(policy.parse()?)),
+                Some((policy, workers)) => FixedOn::new(policy.parse()?, workers).map(Scheduling::FixedOn),
+            },
         }
+    }
+}
+
+impl Scheduling {
+    /// Whether policies are chosen as epochs run.
+    pub fn is_decided(self) -> bool {
+        matches!(self, Scheduling::Auto | Scheduling::MorphStream)
+    }
+}
+
+/// A text that says no scheduling.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchedulingError {
+    /// It names no policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// What follows `@` is no number of workers.
+    #[error("'{0}' is no number of workers: say how many take part in access, 1 to 1024, as in 'chain@4'")]
+    Workers(String),
+    /// The serial policy has one worker.
+    #[error("'epoch' runs on one worker, and not on {0}: say 'epoch', or a policy that shares work, as in 'chain@{0}'")]
+    Serial(NonZeroU32),
+}
+
+/// A policy with a number of workers. Prints as it is parsed, `chain@4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedOn {
+    /// The policy.
+    pub policy: Policy,
+    /// How many workers take part in access, at most.
+    pub workers: NonZeroU32,
+}
+
+impl FixedOn {
+    fn new(policy: Policy, workers: &str) -> Result<FixedOn, SchedulingError> {
+        let number = workers.parse().ok().filter(|number: &NonZeroU32| number.get() <= WORKERS_MAX);
+        let workers = number.ok_or_else(|| SchedulingError::Workers(workers.into()))?;
+        match policy.granularity {
+            Granularity::Epoch if workers.get() > 1 => Err(SchedulingError::Serial(workers)),
+            _ => Ok(FixedOn { policy, workers }),
+        }
+    }
+}
+
+impl fmt::Display for FixedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.policy, self.workers)
     }
 }
 
@@ -74,6 +132,25 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policies_with_a_number_of_workers_are_read_as_they_print() {
+        for text in ["chain@4", "operation,dfs,lazy@16", "epoch@1"] {
+            let Ok(Scheduling::FixedOn(fixed)) = text.parse() else { panic!("{text} is a policy on some workers") };
+            assert_eq!(fixed.to_string(), text);
+        }
+        for (text, error) in [
+            ("chain@", "'' is no number of workers"),
+            ("chain@0", "'0' is no number of workers"),
+            ("chain@1025", "'1025' is no number of workers"),
+            ("chain@two", "'two' is no number of workers"),
+            ("epoch@2", "'epoch' runs on one worker, and not on 2"),
+            ("quick@2", "'quick' is no policy"),
+        ] {
+            let refused = text.parse::<Scheduling>().expect_err(text).to_string();
+            assert!(refused.starts_with(error), "{refused}");
+        }
+    }
 
     #[test]
     fn policies_by_group_are_read_as_they_print() {

@@ -1,16 +1,16 @@
 //! The access stage as a whole: chooses how an epoch is accessed, runs it, and learns from its cost.
 //!
 //! This is the one place where configuration ([`Scheduling`]) and measurement ([`Decision`]) become a policy for each
-//! group of an epoch's transactions. One epoch at a time is accessed, either by one worker or by all workers that join
-//! its [`Job`].
+//! group of an epoch's transactions, and a number of workers. One epoch at a time is accessed, either by one worker or by
+//! those that join its [`Job`].
 
 use crate::access::costs::Costs;
 use crate::access::grouping::{GroupSet, Scheduled, Selection};
 use crate::access::read::begin_reads;
-use crate::access::scheduling::Scheduling;
+use crate::access::scheduling::{FixedOn, Scheduling};
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
-use crate::access::together::{Job, Memory, Role, may_redo};
+use crate::access::together::{Job, Memory, Role, Sharing, may_redo};
 use crate::access::{cascade, hot, touched, wakes, waves};
 use crate::environment::Environment;
 use crate::epoch::{Accessed, Epoch};
@@ -21,7 +21,9 @@ use crate::wiring::{InputEvent, InputId};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use tidemill_schedule::{Abort, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, SurveyWanted, Worker};
+use tidemill_schedule::{
+    Abort, Candidate, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, SurveyWanted, Worker,
+};
 
 /// The maximum number of transactions in the sampling prefix.
 const SAMPLED_MAX: usize = 256;
@@ -30,15 +32,21 @@ const SAMPLED_NS: u64 = 100_000;
 /// The first few transactions warm up the caches and are not counted.
 const WARM_UP: usize = 8;
 
-/// Announces an epoch that all free workers may access; none withdraws it when it is done.
-pub type Publish<'a> = dyn Fn(Option<Arc<Job>>) + 'a;
+/// The workers of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crew {
+    /// How many there are.
+    pub workers: usize,
+    /// How many have tasks at a time, at most, unless more are asked for in access ([`Scheduling::FixedOn`]).
+    pub seats: usize,
+}
 
 /// The access stage.
 pub struct AccessStage {
     machine: Arc<Machine>,
     environment: Arc<dyn Environment>,
     scheduling: Scheduling,
-    workers: usize,
+    crew: Crew,
     /// Written by the worker that accesses an epoch, and by workers that finish one ([`AccessStage::learn`]).
     state: Mutex<State>,
 }
@@ -52,23 +60,23 @@ struct State {
 }
 
 impl AccessStage {
-    /// An access stage for this number of workers.
+    /// An access stage for these workers.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
         scheduling: Scheduling,
-        workers: usize,
+        crew: Crew,
     ) -> AccessStage {
         let model = match scheduling {
             Scheduling::MorphStream => Model::MorphStream,
             _ => Model::Measured,
         };
         let state = State {
-            decisions: vec![Decision::new(workers, model, may_redo(&machine)); machine.groups.names.len()],
+            decisions: vec![Decision::new(crew.seats, model, may_redo(&machine)); machine.groups.names.len()],
             costs: Costs::new(machine.wiring.inputs.len()),
             spare: Vec::new(),
         };
-        AccessStage { machine, environment, scheduling, workers, state: Mutex::new(state) }
+        AccessStage { machine, environment, scheduling, crew, state: Mutex::new(state) }
     }
 
     /// Accesses the next epoch in order. Its snapshots, if some are due or wanted, begin at the end.
@@ -77,9 +85,10 @@ impl AccessStage {
         scratch: &mut Scratch,
         worker: &mut Worker,
         mut epoch: Box<Epoch>,
-        publish: &Publish<'_>,
+        sharing: &dyn Sharing,
     ) -> Box<Epoch> {
         let start = self.environment.now();
+        epoch.accessed.accessor = worker.id();
         changes::save(&self.machine, &mut epoch);
         let wakes = wakes::run_within(&self.machine, &epoch);
         epoch.accessed.one_by_one = self.machine.wiring.cascades || matches!(wakes, Ok(true));
@@ -93,7 +102,7 @@ impl AccessStage {
         } else if is_serial {
             self.access_serially(scratch, &mut epoch, range, CALLS_PER_SAMPLE);
         } else {
-            epoch = self.access_together(scratch, worker, epoch, range, publish);
+            epoch = self.access_together(scratch, worker, epoch, range, sharing);
         }
         epoch.work.produced.push(scratch.context.take());
         let end = self.environment.now();
@@ -153,17 +162,20 @@ impl AccessStage {
     fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
         let all = 0..epoch.transactions();
         let choice = match self.scheduling {
-            _ if epoch.accessed.one_by_one => Choice::given(Policy::EPOCH, Reason::OneByOne),
-            Scheduling::Fixed(policy) => self.asked_for(policy),
-            Scheduling::Baseline(asked @ Scheme::NoLock) if self.sets_text() => {
-                Choice::given(Policy::EPOCH, Reason::Racing { asked })
+            _ if epoch.accessed.one_by_one => Choice::serially(Reason::OneByOne),
+            Scheduling::Fixed(policy) => self.asked_for(policy, self.crew.seats),
+            Scheduling::FixedOn(FixedOn { policy, workers }) => {
+                self.asked_for(policy, self.crew.workers.min(workers.get() as usize))
             }
-            Scheduling::Baseline(scheme) => Choice::scheme(scheme),
+            Scheduling::Baseline(asked @ Scheme::NoLock) if self.sets_text() => {
+                Choice::serially(Reason::Racing { asked })
+            }
+            Scheduling::Baseline(scheme) => Choice::scheme(scheme, self.crew.seats as u32),
             Scheduling::ByGroup(policies) => {
                 self.group(epoch, &all);
                 for scheduled in &mut epoch.accessed.scheduled {
                     let policy = policies.of(scheduled.group.unwrap_or(0));
-                    scheduled.choice = self.asked_for(policy);
+                    scheduled.choice = self.asked_for(policy, self.crew.seats);
                 }
                 return all;
             }
@@ -174,10 +186,11 @@ impl AccessStage {
     }
 
     /// A policy that the user requested; without speculation if the program forbids it.
-    fn asked_for(&self, policy: Policy) -> Choice {
+    fn asked_for(&self, policy: Policy, workers: usize) -> Choice {
+        let on = |policy, reason| Choice::on(Candidate::new(policy, workers as u32), reason);
         match policy.speculates() && !may_redo(&self.machine) {
-            true => Choice::given(Policy { abort: Abort::VoteFirst, ..policy }, Reason::Final { asked: policy }),
-            false => Choice::given(policy, Reason::Fixed),
+            true => on(Policy { abort: Abort::VoteFirst, ..policy }, Reason::Final { asked: policy }),
+            false => on(policy, Reason::Fixed),
         }
     }
 
@@ -239,7 +252,7 @@ impl AccessStage {
         let groups = group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
         let selection = Selection { range, groups };
         let cost = |input| costs.of(input);
-        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.workers, &cost);
+        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.crew.seats, &cost);
         let took = self.environment.now() - start;
         epoch.accessed.breakdown.construct += took;
         let mut state = self.state.lock();
@@ -272,7 +285,8 @@ impl AccessStage {
     fn memory(&self) -> Memory {
         let spare = self.state.lock().spare.pop();
         spare.unwrap_or_else(|| {
-            let sockets = (0..self.workers).map(|worker| self.environment.socket(worker, self.workers));
+            let workers = self.crew.workers;
+            let sockets = (0..workers).map(|worker| self.environment.socket(worker, workers));
             Memory::new(&self.machine, &sockets.collect::<Vec<_>>())
         })
     }
@@ -284,23 +298,29 @@ impl AccessStage {
         program.transactions.iter().any(|transaction| transaction.sets_text(program))
     }
 
-    /// Accesses a range of an epoch's order together with the free workers.
+    /// Accesses a range of an epoch's order together with as many workers as its choices want.
     fn access_together(
         &self,
         scratch: &mut Scratch,
         worker: &mut Worker,
         epoch: Box<Epoch>,
         range: Range<usize>,
-        publish: &Publish<'_>,
+        sharing: &dyn Sharing,
     ) -> Box<Epoch> {
         let start = self.environment.now();
         let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range));
         let begun = self.environment.now();
-        publish(Some(job.clone()));
+        let helpers = job.workers().min(self.crew.workers) - 1;
+        if helpers > 0 {
+            sharing.share(job.clone(), helpers);
+        }
         job.help(&self.machine, self.environment.as_ref(), scratch, worker, Role::Owner);
         let done = self.environment.now();
-        publish(None);
-        let (mut epoch, memories) = Job::end(job, self.workers);
+        job.finish();
+        if helpers > 0 {
+            sharing.withdraw();
+        }
+        let (mut epoch, memories) = Job::end(job);
         self.state.lock().spare.extend(memories);
         epoch.accessed.breakdown.construct += begun - start;
         epoch.accessed.breakdown.other += self.environment.now() - done;
@@ -310,7 +330,7 @@ impl AccessStage {
     /// Reports an epoch's cost to the decisions: to each the cost of its group, and the group's share of the other
     /// stages.
     pub fn learn(&self, epoch: &Epoch) {
-        if !matches!(self.scheduling, Scheduling::Auto | Scheduling::MorphStream) || epoch.accessed.one_by_one {
+        if !self.scheduling.is_decided() || epoch.accessed.one_by_one {
             return;
         }
         // The decision covers the first wave only.

@@ -17,7 +17,19 @@ use crate::tasks::WantsHelp;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_schedule::{Method, Presence, Shared, Worker};
+use tidemill_schedule::{Choice, Method, Presence, Shared, Worker};
+
+/// How often a worker goes over several parts in which it finds nothing to do, before it waits in one of them.
+const ROUNDS_MAX: u32 = 16;
+
+/// Announces an epoch that other workers may access, too.
+pub trait Sharing {
+    /// Offers it to this many helpers at a time.
+    fn share(&self, job: Arc<Job>, helpers: usize);
+
+    /// Withdraws it. On return no helper holds it.
+    fn withdraw(&self);
+}
 
 /// How a worker takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +54,21 @@ impl Job {
     /// part.
     pub fn new(machine: &Machine, mut memory: impl FnMut() -> Memory, epoch: Box<Epoch>, range: &Range<usize>) -> Job {
         let wanted = parts(&epoch.accessed.scheduled);
-        let part = |(groups, method)| {
+        let part = |(groups, method, workers)| {
             let selection = Selection { range: range.clone(), groups };
-            Part::new(machine, memory(), &epoch, selection, method)
+            Part::new(machine, memory(), &epoch, selection, (method, workers))
         };
         let parts = wanted.into_iter().map(part).collect();
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
-    /// Takes part: the owner until all has run; a helper, which has other work, until no worker can help any more.
+    /// How many workers the parts want, all together.
+    pub fn workers(&self) -> usize {
+        self.parts.iter().map(|part| part.workers as usize).sum()
+    }
+
+    /// Takes part: the owner until all has run; a helper, which has other work, until no worker can help any more. A
+    /// worker that finds nothing in any of several parts gives way a few times, then waits in one of them.
     pub fn help(
         &self,
         machine: &Machine,
@@ -67,8 +85,8 @@ impl Job {
         let (epoch, identity) = (&*self.epoch, &scratch.identity);
         let (count, first) = (self.parts.len(), worker.id() % self.parts.len());
         let left = || (0..count).map(|k| &self.parts[(first + k) % count]).filter(|part| !part.is_done());
-        loop {
-            let waits = left().count() == 1;
+        for round in 0.. {
+            let waits = round > ROUNDS_MAX || left().count() == 1;
             left().for_each(|part| part.help(machine, environment, epoch, identity, worker, waits));
             if left().next().is_none() || role == Role::Helper && !self.wants_help() {
                 return;
@@ -78,52 +96,51 @@ impl Job {
         }
     }
 
-    /// Ends the job after all has run, for its owner: returns its epoch and the reusable buffers. `workers`: the number
-    /// of workers.
-    pub fn end(mut job: Arc<Job>, workers: usize) -> (Box<Epoch>, Vec<Memory>) {
-        job.done.store(true, Ordering::Release);
-        // Helpers are about to leave; after the last one has dropped its reference, the owner has the only one.
-        let job = loop {
-            match Arc::try_unwrap(job) {
-                Ok(own) => break own,
-                Err(shared) => job = shared,
-            }
-            // A helper may have been preempted: it needs a processor to leave.
-            std::thread::yield_now();
-        };
+    /// All has run: helpers leave.
+    pub fn finish(&self) {
+        self.done.store(true, Ordering::Release);
+    }
+
+    /// Ends the job after it was withdrawn, for its owner: returns its epoch and the reusable buffers.
+    pub fn end(job: Arc<Job>) -> (Box<Epoch>, Vec<Memory>) {
+        let job = Arc::into_inner(job).expect("no helper holds an epoch that was withdrawn");
         let Job { mut epoch, parts, .. } = job;
         let mut memories = Vec::with_capacity(parts.len());
         let is_one = parts.len() == 1;
         for part in parts {
             let (ended, memory) = part.end(&mut epoch);
             memories.push(memory);
-            account(&mut epoch.accessed.scheduled, &ended, is_one, workers);
+            account(&mut epoch.accessed.scheduled, &ended, is_one);
         }
         (epoch, memories)
     }
 }
 
 /// The parts that groups are run in. Groups of one parallel policy share a part, because one graph is explored more
-/// efficiently than two; each serial group has a part, and a worker, of its own.
-fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method)> {
-    let mut parts: Vec<(Vec<usize>, Method)> = Vec::new();
+/// efficiently than two, and have as many workers as the one of them that wants most; each serial group has a part, and
+/// a worker, of its own.
+fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method, u32)> {
+    let mut parts: Vec<(Vec<usize>, Method, u32)> = Vec::new();
     for scheduled in scheduled {
-        let method = scheduled.choice.method;
-        let Some(group) = scheduled.group else { return vec![(GroupSet::ALL, method)] };
+        let Choice { method, workers, .. } = scheduled.choice;
+        let Some(group) = scheduled.group else { return vec![(GroupSet::ALL, method, workers)] };
         match parts.iter_mut().find(|part| part.1 == method && !method.is_serial()) {
-            Some(part) => part.0.push(group),
-            None => parts.push((vec![group], method)),
+            Some((groups, _, most)) => {
+                groups.push(group);
+                *most = workers.max(*most);
+            }
+            None => parts.push((vec![group], method, workers)),
         }
     }
-    parts.into_iter().map(|(groups, method)| (GroupSet::of(groups.into_iter()), method)).collect()
+    parts.into_iter().map(|(groups, method, workers)| (GroupSet::of(groups.into_iter()), method, workers)).collect()
 }
 
 /// Divides the time of a part among its groups, in proportion to the number of their transactions. (The time of a
 /// single part is the wall time, which is not known here.)
-fn account(scheduled: &mut [Scheduled], ended: &Ended, is_one: bool, workers: usize) {
+fn account(scheduled: &mut [Scheduled], ended: &Ended, is_one: bool) {
     let of_part = |s: &Scheduled| s.group.is_none_or(|group| ended.groups.has(group));
     let in_all: u64 = scheduled.iter().filter(|s| of_part(s)).map(|s| u64::from(s.transactions)).sum();
-    let alone = if ended.method.is_serial() { 1 } else { workers as u64 };
+    let alone = u64::from(ended.workers);
     for scheduled in scheduled.iter_mut().filter(|s| of_part(s)) {
         let share =
             |time: u64| (u128::from(time) * u128::from(scheduled.transactions) / u128::from(in_all.max(1))) as u64;

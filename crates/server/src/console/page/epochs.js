@@ -97,10 +97,15 @@ function bars(recent) {
   ];
 }
 
+function nameOf({ policy, workers, group }) {
+  const name = workers > 1 ? `${policy} on ${workers} workers` : policy;
+  return group ? `${name} (${group})` : name;
+}
+
 function byPolicy(rates) {
   const { policies } = rates.now;
   const all = policies.reduce((sum, of) => sum + of.transactions, 0) || 1;
-  const rows = policies.map((of) => [of.group ? `${of.policy} (${of.group})` : of.policy, short(of.epochs), percent(of.transactions / all), short(of.redone), element("span", { class: "why" }, of.why)]);
+  const rows = policies.map((of) => [nameOf(of), short(of.epochs), percent(of.transactions / all), short(of.redone), element("span", { class: "why" }, of.why)]);
   return table(["policy", "epochs", "transactions", "run again", "the last reason"], rows, [1, 2, 3]);
 }
 
