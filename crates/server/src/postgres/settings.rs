@@ -199,7 +199,7 @@ fn milliseconds(text: &str) -> PgResult<u64> {
 
 /// A time in the largest unit that it is a whole number of.
 fn shown(milliseconds: u64) -> String {
-    match UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds % unit == 0) {
+    match UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", milliseconds / unit),
         None => "0".to_owned(),
     }
