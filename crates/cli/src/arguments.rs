@@ -36,7 +36,7 @@ pub enum Command {
     Run(RunArguments),
     /// Run an application and serve calls, reads and pushes over HTTP, until it is interrupted.
     #[command(after_help = SERVE_HELP)]
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Check an application without running it: types, keys, unused streams, the headers of its files.
     #[command(after_help = "Examples:\n  tidemill check bank.py\n  tidemill check bank.py --state ./state")]
     Check(CheckArguments),
