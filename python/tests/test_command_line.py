@@ -326,7 +326,9 @@ def test_policies_are_named_and_change_nothing(place):
         assert ran.returncode == 0
         why = "no epoch has been looked at yet|.* too few to share out" if policy == "auto" else "as asked for"
         name = "epoch" if policy == "auto" else policy
-        line = rf"    \d epochs? as {name}, [0-9.]+ .s of access: ({why})(; 1 transaction run again after an abort)?\n"
+        on = "" if name == "epoch" else " on 2 workers"
+        again = "(; 1 transaction run again after an abort)?"
+        line = rf"    \d epochs? as {name}{on}, [0-9.]+ .s of access: ({why}){again}\n"
         assert re.search(line, ran.stderr), ran.stderr
         results.add(str(place.lines("done.jsonl") + place.lines("rejected.jsonl")))
     assert len(results) == 1

@@ -12,7 +12,7 @@
 //! wakes is an event in the log of its stream, like one that a transaction emitted.
 //!
 //! Where the program does not cascade, events that set no wake run in blocks up to the next wake, and what follows from events
-//! comes in waves ([`crate::access::waves`]): what follows in a wave shares no table with what wakes, so it sets no wake.
+//! comes in waves (`access/waves.rs`): what follows in a wave shares no table with what wakes, so it sets no wake.
 //!
 //! **Given up.** Such epochs run on one worker. One in which no row can wake runs under any policy.
 
