@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import parquet
-from serving import Call, served
+from serving import Call, measure, served
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "leaderboard.py"
 CONTESTANTS, ROUND, RECENT = 25, 20_000, 100
@@ -94,12 +94,13 @@ def loop(phones: list[int], chosen: list[int]) -> list[tuple[int, int, int, bool
     return list(zip(counts, trend, ranks, is_in, strict=True))
 
 
-def run(program: str, phones: list[int], chosen: list[int], folder: Path) -> tuple[float, object]:
-    """Votes a second of the program over them, with a state, and the board."""
+def run(is_nested: bool, phones: list[int], chosen: list[int], folder: Path) -> tuple[float, object]:
+    """Votes a second of the example over them, with a state, and the board."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         given = Path(own) / "votes.parquet"
         parquet.write_table(pa.table({"phone": phones, "contestant": chosen}), given)
-        (Path(own) / "app.py").write_text(program.replace("votes.parquet", str(given)))
+        program = leaderboard(f"app.source(Vote, tm.parquet({str(given)!r}))", is_nested)
+        (Path(own) / "app.py").write_text(program)
         app = runpy.run_path(str(Path(own) / "app.py"))
         begin = time.monotonic()
         app["app"].run(state=Path(own) / "state")
@@ -111,13 +112,12 @@ def run(program: str, phones: list[int], chosen: list[int], folder: Path) -> tup
 def by_stream(given: argparse.Namespace) -> None:
     phones, chosen = votes(given.votes)
     rates: dict[str, list[float]] = {"loop": [], "nested": [], "chain": []}
-    source = 'app.source(Vote, tm.parquet("votes.parquet"))'
     for _ in range(given.rounds):
         begin = time.monotonic()
         board = loop(phones, chosen)
         rates["loop"].append(len(phones) / (time.monotonic() - begin))
         for name in ("nested", "chain"):
-            rate, ours = run(leaderboard(source, name == "nested"), phones, chosen, given.folder)
+            rate, ours = run(name == "nested", phones, chosen, given.folder)
             assert ours == board, f"{name}: another board than the loop's"
             rates[name].append(rate)
     plain, nested, chain = (statistics.median(rates[name]) for name in rates)
@@ -137,7 +137,7 @@ def by_calls(given: argparse.Namespace) -> None:
     print(f"leaderboard by calls, durable, 1,000 under way: {statistics.median(rates):,.0f} votes/s counted")
 
 
-def steps(number: int, follow: bool, nested: str = "") -> str:
+def steps(number: int, follow: bool, is_nested: bool = False) -> str:
     """A program with so many procedures, each of which writes a table of its own. They follow from each other, or are
     called each by itself."""
     text = """
@@ -162,7 +162,7 @@ rows{step} = app.table(Row, "rows{step}")
 stream{step} = {f'app.requests(Item, "items{step}")' if is_called else f"step{step - 1}.committed"}
 
 
-@app.transaction(stream{step}{"" if is_called else nested})
+@app.transaction(stream{step}{", nested=True" if is_nested and not is_called else ""})
 def step{step}(ev, row=rows{step}.row("id", create=True)):
     row.value += 1
     return {{"id": ev.id}}
@@ -179,7 +179,7 @@ def triggers(given: argparse.Namespace) -> None:
     for number in map(int, given.steps.split(",")):
         programs = {
             "PE": steps(number, follow=True),
-            "EE": steps(number, follow=True, nested=", nested=True"),
+            "EE": steps(number, follow=True, is_nested=True),
             "trips": steps(number, follow=False),
         }
         many, one = {}, {}
@@ -206,15 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--votes", type=int, default=1_000_000, help="of the leaderboard by stream")
     parser.add_argument("--steps", default="1,2,5,10", help="numbers of procedures (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=3, help="of each run")
-    parser.add_argument("--rounds", type=int, default=3, help="runs, of which the median is told")
-    parser.add_argument("--folder", type=Path, default=Path("target/served"), help="on the disk to be measured")
-    parser.add_argument("--parts", default=",".join(PARTS), help="what is measured (default: %(default)s)")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for part in given.parts.split(","):
-        PARTS[part](given)
-    return 0
+    return measure(parser, PARTS)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 
-from serving import Call, Served, served
+from serving import Call, Served, measure, served
 
 import tidemill as tm
 
@@ -232,15 +232,7 @@ PARTS = {"idle": idle, "alone": alone, "http": over_http, "queries": beside_quer
 def main() -> int:
     """Measures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=3, help="of each run")
-    parser.add_argument("--rounds", type=int, default=3, help="runs, of which the median is told")
-    parser.add_argument("--folder", type=Path, default=Path("target/served"), help="on the disk to be measured")
-    parser.add_argument("--parts", default=",".join(PARTS), help="what is measured (default: %(default)s)")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for part in given.parts.split(","):
-        PARTS[part](given)
-    return 0
+    return measure(parser, PARTS)
 
 
 if __name__ == "__main__":

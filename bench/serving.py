@@ -1,11 +1,12 @@
 """A served application, and a client of it that needs less of the machine than the server.
 
-The client speaks the protocol of PostgreSQL. It writes messages that it made before, many at a time, and counts the
-replies that come back.
+The client speaks the protocol of PostgreSQL, or HTTP. It writes messages that it made before, many at a time, and
+counts the replies that come back.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import os
 import re
@@ -63,12 +64,11 @@ class Call:
 class Served:
     """``tidemill serve``, with clients of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], http: str, postgres: str, folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], http: str, postgres: str) -> None:
         self.process = process
         self.http, self.postgres = (
             (place.hostname or "", place.port or 0) for place in map(urlsplit, (http, postgres))
         )
-        self.folder = folder
 
     def connect(self, calls: Sequence[Call]) -> socket.socket:
         """A connection with a statement for each of these: ``0``, ``1`` and so on."""
@@ -222,7 +222,20 @@ def served(
                 line = next(line for line in process.stdout if "serving" in line)
                 Thread(target=process.stdout.read, daemon=True).start()
                 http, postgres = (re.search(rf"{what}://\S+", line)[0] for what in ("http", "postgresql"))
-                yield Served(process, http, postgres, Path(own))
+                yield Served(process, http, postgres)
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(timeout=120)
+
+
+def measure(parser: argparse.ArgumentParser, parts: Mapping[str, Callable[[argparse.Namespace], None]]) -> int:
+    """Measures the parts that the command line names, with ``seconds``, ``rounds`` and ``folder`` for each."""
+    parser.add_argument("--seconds", type=float, default=3, help="of each run")
+    parser.add_argument("--rounds", type=int, default=3, help="runs, of which the median is told")
+    parser.add_argument("--folder", type=Path, default=Path("target/served"), help="on the disk to be measured")
+    parser.add_argument("--parts", default=",".join(parts), help="what is measured (default: %(default)s)")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for part in given.parts.split(","):
+        parts[part](given)
+    return 0
