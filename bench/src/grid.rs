@@ -3,8 +3,8 @@
 //! Every point is a workload with its knobs, measured in rounds ([`crate::rounds`]): each policy with each number of
 //! workers as often as the others, all from the same tables as they are before the first event. What is printed are the
 //! medians of the rounds, with the shortest and the longest run beside them; and on standard error how `auto` stands
-//! against the fixed policies, and with most workers against each pair of a policy and a number of workers. Every run's outputs and tables must have the digest of the loop's, but for those under
-//! schemes that do not keep the order.
+//! against the fixed policies, and with most workers against each pair of a policy and a number of workers. Every run's
+//! outputs and tables must have the digest of the loop's, but for those under schemes that do not keep the order.
 
 use crate::figures::over_time;
 use crate::processors::steadily;

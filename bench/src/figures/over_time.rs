@@ -26,8 +26,8 @@ const SAMPLE: Duration = Duration::from_millis(5);
 pub const EPOCHS: &str = "scheduling,load,epoch,finished_s,waited_s,took_s,events,transactions,aborted,policy,workers,accessor,access_s,decide_s,expected_s,reason";
 
 /// A line per epoch: its number, when it was finished, how long its oldest event waited for it to be opened and how long
-/// it took from then, its events, policy and number of workers, the worker that accessed it, the time of its access without the sampling prefix, the time of the
-/// decision, and the expected time. `open`: repeats this with events arriving at these shares of the rate that was
+/// it took from then, its events, policy and number of workers, the worker that accessed it, the time of its access
+/// without the sampling prefix, the time of the decision, and the expected time. `open`: repeats this with events arriving at these shares of the rate that was
 /// reached, under these options.
 pub fn epochs(
     workload: Workload,

@@ -1,7 +1,8 @@
 //! The log entry of an epoch, and its encoding.
 //!
 //! ```text
-//! entry   = version:1, joined: n, n × split, splits: n, n × source, sent: n, n × (source, events), due, wakes, digests: n, n × digest
+//! entry   = version:1, joined: n, n × split, splits: n, n × source, sent: n, n × (source, events), due, wakes,
+//!           digests: n, n × digest
 //! due     = 0, or 1 + the number of what is due, boundary:8
 //! wakes   = present:1, [time:8]
 //! split   = source, split, present:1, [mark:8], name
