@@ -22,7 +22,7 @@ use tidemill_txn::{AccessBuffer, RowId};
 use typed_index_collections::{TiSlice, TiVec};
 
 /// The maximum number of transactions per call of compiled code.
-const BLOCK: usize = 16;
+pub(super) const BLOCK: usize = 16;
 /// How many transactions ahead rows are prefetched, and for how many transactions at a time: a processor stalls if more
 /// lines are requested than it can fetch at once.
 const AHEAD: usize = 32;

@@ -17,6 +17,7 @@
 //! **Given up.** Such epochs run on one worker. One in which no row can wake runs under any policy.
 
 use crate::access::cascade::{Cascade, Given};
+use crate::access::serial::BLOCK;
 use crate::due::due_of;
 use crate::epoch::{Epoch, JointRun};
 use crate::machine::Machine;
@@ -50,9 +51,6 @@ pub struct Wakes {
     rows: Vec<RowAddress>,
 }
 
-/// The maximum number of events per call of compiled code, and how many events ahead their rows are prefetched.
-const BLOCK: usize = 16;
-
 impl Wakes {
     /// Those of an epoch that is about to run.
     pub fn of(machine: &Machine, epoch: &Epoch) -> Wakes {
@@ -80,10 +78,10 @@ impl Wakes {
     }
 
     /// The least time at which a row is due, if it is not after `time` and the epoch's own.
-    fn next(&mut self, machine: &Machine, time: i64) -> Result<Option<i64>, EvictedError> {
+    fn due_by(&mut self, machine: &Machine, time: i64) -> Result<Option<i64>, EvictedError> {
         let Some(through) = self.through.map(|through| through.min(time)) else { return Ok(None) };
         if self.is_stale {
-            (self.next, self.is_stale) = (next(machine)?, false);
+            (self.next, self.is_stale) = (least_due(machine)?, false);
         }
         Ok(self.next.filter(|&next| next <= through))
     }
@@ -99,7 +97,7 @@ fn dues(machine: &Machine) -> impl Iterator<Item = (&Mutex<Earliest>, StreamId, 
 
 /// The least time at which a row is due. Fails if evicted rows cannot be read: there are some in the replay of a log that was
 /// written without a memory limit, with one.
-fn next(machine: &Machine) -> Result<Option<i64>, EvictedError> {
+fn least_due(machine: &Machine) -> Result<Option<i64>, EvictedError> {
     let mut least = None;
     for (index, _, due) in dues(machine) {
         let none = |_| unreachable!("no row has no time");
@@ -120,7 +118,7 @@ pub fn run_within(machine: &Machine, epoch: &Epoch) -> Result<bool, EvictedError
         (Bound::Wakes { .. }, Some(first)) => due.bound.after(first).is_some_and(|made| made <= through),
         _ => false,
     };
-    Ok(dues(machine).any(|(_, _, due)| can_be(due)) || next(machine)?.is_some_and(|next| next <= through))
+    Ok(dues(machine).any(|(_, _, due)| can_be(due)) || least_due(machine)?.is_some_and(|next| next <= through))
 }
 
 /// By stream that the epoch is given: the times of its events, if rows wake between them.
@@ -224,7 +222,7 @@ impl Cascade<'_> {
     fn try_wake_through(&mut self, time: i64) -> Result<(), EvictedError> {
         let machine = self.machine;
         let Some(wakes) = &mut self.wakes else { return Ok(()) };
-        let mut next = wakes.next(machine, time)?;
+        let mut next = wakes.due_by(machine, time)?;
         while let Some(at) = next {
             for (index, stream, due) in dues(machine) {
                 self.wake(index, stream, due, at)?;
@@ -232,7 +230,7 @@ impl Cascade<'_> {
             let wakes = self.wakes.as_mut().expect("looked at above");
             // What was taken is not known any more.
             wakes.is_stale = true;
-            next = wakes.next(machine, time)?;
+            next = wakes.due_by(machine, time)?;
         }
         Ok(())
     }
