@@ -1,5 +1,7 @@
 //! Snapshots of rows that change while the snapshot is taken.
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tidemill_model::{ColumnType, Type};
@@ -135,6 +137,24 @@ fn read(table: &Table, snapshot: &Arc<ReadSnapshot>) -> BTreeMap<u64, u64> {
 fn begin(table: &Table) -> Arc<ReadSnapshot> {
     // SAFETY: nothing runs, and `access` saves rows before it writes them.
     unsafe { table.begin_read() }
+}
+
+#[test]
+fn a_large_table_is_read_in_pieces() {
+    let table = numbers();
+    let keys = 50_000;
+    let at_first: Vec<_> = (0..keys).map(|key| (key, Some(1))).collect();
+    access(&table, Generation::Even, &at_first);
+    let snapshot = begin(&table);
+    access(&table, Generation::Even, &(0..keys).step_by(7).map(|key| (key, Some(2))).collect::<Vec<_>>());
+    let mut pieces = Vec::new();
+    table.read(&snapshot, &mut |rows| pieces.push(table.image_batch(rows))).expect("no row is evicted");
+    table.end_read(&snapshot);
+    assert!(pieces.len() > 2, "{} pieces", pieces.len());
+    let sorted = table.sorted(&pieces);
+    let [found, values] = [0, 1].map(|column| sorted.column(column).as_primitive::<Int64Type>().values().to_vec());
+    assert_eq!(found, (0..keys as i64).collect::<Vec<_>>());
+    assert_eq!(values, vec![1; keys as usize]);
 }
 
 #[test]
