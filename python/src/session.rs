@@ -22,7 +22,7 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Column, Table, TableId};
 use tidemill_runtime::{
     Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, RequestKey, SessionError,
-    Slow, Wish,
+    Slow, When, Wish,
 };
 
 const OVER: &str = "the session is over; app.start() begins another one";
@@ -324,13 +324,14 @@ impl Session {
     }
 
     /// Calls a transaction once for each row of an Arrow object or a [`Frame`], as many as one message has. With a key, of
-    /// one row.
+    /// one row. If it is `early`, the outcomes are given as soon as the calls have run.
     fn call<'py>(
         &self,
         py: Python<'py>,
         procedure: &str,
         item: &Bound<'py, PyAny>,
         key: Option<&str>,
+        early: bool,
         timeout: Option<f64>,
     ) -> PyResult<Vec<CallOutcome<'py>>> {
         let procedure = self.procedure(py, procedure)?;
@@ -339,8 +340,9 @@ impl Session {
         let mut outcomes = Vec::new();
         for batch in given(py, item, &schema)? {
             let keys: Vec<_> = key.iter().map(|key| Some(RequestKey::new("", key, wall_time()))).collect();
+            let when = if early { When::Executed } else { When::Durable };
             let called =
-                patiently(py, deadline, |until| self.session.call_with(&procedure, &batch, &keys, Some(until)))?;
+                patiently(py, deadline, |until| self.session.call_with(&procedure, &batch, &keys, when, Some(until)))?;
             let mut calling = self.deny(py, called)?;
             loop {
                 let next = patiently(py, deadline, |until| calling.next(Some(until)))?;

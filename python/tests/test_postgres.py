@@ -15,6 +15,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from urllib.parse import urlsplit
@@ -788,6 +790,54 @@ def test_psycopg_listens(bank):
         assert list(db.notifies(timeout=0.2)) == []
         state, said = code_of(db, 'LISTEN "nothing"')
         assert (state, "deposit.committed" in said.message_primary) == ("42704", True)
+
+
+def test_psycopg_listens_after_a_place(app):
+    keep = {"deposit.committed": 4}
+    with app.start(keep=keep) as mill, mill.serve() as server, connect(server) as db, connect(server) as other:
+        for n in range(3):
+            other.execute("CALL deposit('ada', %s)", [n + 1])
+        db.execute('LISTEN "deposit.committed after 0"')
+        first = [json.loads(one.payload) for one in db.notifies(timeout=20, stop_after=3)]
+        assert [one["event"]["balance"] for one in first] == [1, 3, 6]
+        last = first[0]["position"]
+        for n in range(3, 6):
+            other.execute("CALL deposit('ada', %s)", [n + 1])
+        assert [json.loads(one.payload)["event"]["balance"] for one in db.notifies(timeout=20, stop_after=3)] == [
+            10,
+            15,
+            21,
+        ]
+        state, said = code_of(db, f'LISTEN "deposit.committed after {last}"')
+        assert state == "22023", said
+        assert "kept" in said.message_primary
+        state, said = code_of(db, 'LISTEN "deposit.committed after noon"')
+        assert (state, "is no place" in said.message_primary) == ("22023", True)
+
+
+def test_replies_that_do_not_wait_for_the_disk(app, tmp_path):
+    with app.start(state=tmp_path / "state") as mill, mill.serve() as server, connect(server) as db:
+        assert db.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        db.execute("SET synchronous_commit = off")
+        for n in range(1, 50):
+            assert db.execute("SELECT balance FROM deposit('ada', 1)").fetchone() == (n,)
+        with pytest.raises(psycopg.errors.RaiseException):
+            db.execute("CALL transfer('ada', 'ada', 1000000)")
+        state, said = code_of(db, "SET synchronous_commit = sometimes")
+        assert (state, said.message_hint) == ("22023", "it may be on or off")
+        db.execute("RESET synchronous_commit")
+        assert db.execute("SELECT balance FROM deposit('ada', 1)").fetchone() == (50,)
+        with tm.connect(server.url) as client:
+            assert client.call("deposit", durable=False, account="ada", amount=1)["balance"] == 51
+            several = client.call_all("deposit", [{"account": "ada", "amount": 1}] * 3, durable=False)
+            assert [reply["balance"] for reply in several] == [52, 53, 54]
+        assert mill.call("deposit", durable=False, account="ada", amount=1)["balance"] == 55
+        (reply,) = mill.call_all("deposit", [{"account": "ada", "amount": 1}], durable=False)
+        assert reply["balance"] == 56
+        request = urllib.request.Request(f"{server.url}/call/deposit?durable=maybe", data=b"{}", method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request)
+        assert "durable=false" in json.loads(refused.value.read())["error"]
 
 
 def test_asyncpg_listens(bank):

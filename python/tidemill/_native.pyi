@@ -83,10 +83,11 @@ class Session:
         """The source that the calls of a transaction are events of. Raises ``tidemill.PlanError``."""
 
     def call(
-        self, procedure: str, item: object, key: str | None, timeout: float | None, /
+        self, procedure: str, item: object, key: str | None, early: bool, timeout: float | None, /
     ) -> list[tuple[int, dict[str, Any] | None, tuple[str, dict[str, Any]] | None]]:
         """Calls a transaction once for each row of an Arrow object or ``Frame``, at most 8,192: by call, the epoch, the
-        record that it returned, and, if it aborted, the reason and the values seen."""
+        record that it returned, and, if it aborted, the reason and the values seen. If it is ``early``, as soon as they
+        have run."""
 
 def arrow_stream(data: object, /) -> bytes:
     """The bytes of an Arrow stream with the batches of an Arrow object. Raises ``ValueError``."""

@@ -91,27 +91,37 @@ class Client:
         call.__name__ = name
         return call
 
-    def call(self, procedure: str, /, *, idempotency_key: str | None = None, **fields: Any) -> Reply:
+    def call(
+        self, procedure: str, /, *, idempotency_key: str | None = None, durable: bool = True, **fields: Any
+    ) -> Reply:
         """Calls a transaction by its name.
+
+        The reply comes when the call is durable; with ``durable=False`` as soon as it has run: a crash of the server
+        may then take it back.
 
         With ``idempotency_key`` the call may be made again, when its reply was lost: it runs once, and each call with
         the key gets the reply of the first, for as long as ``app.requests(..., remember=...)`` says. Raises
         ``IdempotencyError`` where the key cannot be taken.
         """
-        return exchange.reply(self._ask(exchange.call(procedure, fields, idempotency_key)))
+        return exchange.reply(self._ask(exchange.call(procedure, fields, idempotency_key, durable)))
 
     def call_all(
-        self, procedure: str, events: Iterable[Mapping[str, Any]], *, idempotency_keys: Iterable[str] | None = None
+        self,
+        procedure: str,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        idempotency_keys: Iterable[str] | None = None,
+        durable: bool = True,
     ) -> list[Reply | TidemillError]:
         """Calls a transaction with each of these events, in their order, on one connection.
 
         Hundreds of them are under way at once. What became of each: its reply, or the error that ``call`` would raise.
-        ``idempotency_keys`` has a key for each event. Raises ``RunError`` where the server cannot be reached: then any
-        of them may have run.
+        ``idempotency_keys`` has a key for each event; ``durable`` is as for ``call``. Raises ``RunError`` where the
+        server cannot be reached: then any of them may have run.
         """
         events = list(events)
         keys = [None] * len(events) if idempotency_keys is None else list(idempotency_keys)
-        lines = [exchange.line(procedure, event, key) for event, key in zip(events, keys, strict=True)]
+        lines = [exchange.line(procedure, event, key, durable) for event, key in zip(events, keys, strict=True)]
         parts = [lines[first : first + _TOGETHER] for first in range(0, len(lines), _TOGETHER)]
         connection = self._new()
         try:
@@ -313,10 +323,12 @@ class AsyncClient:
         call.__name__ = name
         return call
 
-    async def call(self, procedure: str, /, *, idempotency_key: str | None = None, **fields: Any) -> Reply:
+    async def call(
+        self, procedure: str, /, *, idempotency_key: str | None = None, durable: bool = True, **fields: Any
+    ) -> Reply:
         """``Client.call``. The calls that are under way share a connection, and run in the order in which they were
         made."""
-        line = exchange.line(procedure, fields, idempotency_key)
+        line = exchange.line(procedure, fields, idempotency_key, durable)
         if self._calls is None or self._calls.is_over():
             self._calls = _Calls(self)
         return exchange.reply(await self._waited(self._calls.make(line)))

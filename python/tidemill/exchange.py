@@ -105,10 +105,10 @@ class Events:
         return None
 
 
-def call(procedure: str, fields: Mapping[str, Any], key: str | None) -> Request:
+def call(procedure: str, fields: Mapping[str, Any], key: str | None, durable: bool) -> Request:
     """To call a transaction, perhaps with a key."""
     own = {} if key is None else {"Idempotency-Key": _header(key)}
-    return _post(f"/call/{quote(procedure, safe='')}", _json(fields), own)
+    return _post(f"/call/{quote(procedure, safe='')}{'' if durable else '?durable=false'}", _json(fields), own)
 
 
 def calls() -> Request:
@@ -116,9 +116,11 @@ def calls() -> Request:
     return Request("POST", "/calls", None, {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"})
 
 
-def line(procedure: str, fields: Mapping[str, Any], key: str | None) -> bytes:
+def line(procedure: str, fields: Mapping[str, Any], key: str | None, durable: bool) -> bytes:
     """A call among many."""
     said: dict[str, Any] = {"call": procedure, "fields": fields}
+    if not durable:
+        said["durable"] = False
     if key is not None:
         said["idempotency_key"] = _header(key)
     return _json(said) + b"\n"

@@ -222,6 +222,7 @@ class Session:
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
+        durable: bool = True,
         **fields: Any,
     ) -> Reply:
         """Calls a transaction on the events of ``app.requests``, and waits for its reply.
@@ -229,23 +230,30 @@ class Session:
             reply = mill.call(deposit, account="ada", amount=10)
 
         The fields are those of the event; or ``event`` is one. With a state the reply comes when the call is as durable
-        as ``sync`` says. Raises ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are not
-        those of the event, ``PlanError`` where the procedure cannot be called; and ``TimeoutError`` after ``timeout``
-        seconds, when the call may still run.
+        as ``sync`` says; with ``durable=False`` as soon as it has run, and a crash may then take it back. Raises
+        ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are not those of the event,
+        ``PlanError`` where the procedure cannot be called; and ``TimeoutError`` after ``timeout`` seconds, when the
+        call may still run.
 
         With ``idempotency_key`` the call may be made again, in a later session of the state, too: it runs once, and
         each call with the key gets the reply of the first, for as long as ``app.requests(..., remember=...)`` says.
         Raises ``IdempotencyError`` where the key cannot be taken.
         """
-        (outcome,) = self._calls(procedure, [fields if event is None else event], timeout, idempotency_key)
+        events = [fields if event is None else event]
+        (outcome,) = self._calls(procedure, events, timeout, durable, idempotency_key)
         return result_of(*outcome)
 
     def call_all(
-        self, procedure: Transaction | str, events: Iterable[object], *, timeout: float | None = None
+        self,
+        procedure: Transaction | str,
+        events: Iterable[object],
+        *,
+        timeout: float | None = None,
+        durable: bool = True,
     ) -> list[Reply | Aborted]:
         """Calls a transaction once for each event, in their order, without waiting in between; the results in order."""
         results: list[Reply | Aborted] = []
-        for outcome in self._calls(procedure, list(events), timeout):
+        for outcome in self._calls(procedure, list(events), timeout, durable):
             try:
                 results.append(result_of(*outcome))
             except Aborted as aborted:
@@ -253,7 +261,12 @@ class Session:
         return results
 
     def _calls(
-        self, procedure: Transaction | str, events: list[object], timeout: float | None, key: str | None = None
+        self,
+        procedure: Transaction | str,
+        events: list[object],
+        timeout: float | None,
+        durable: bool,
+        key: str | None = None,
     ) -> list[Outcome]:
         if isinstance(procedure, Transaction):
             if procedure._app is not self._app:
@@ -262,7 +275,8 @@ class Session:
         source = self._source(self._native.source_of(procedure))
         end = None if timeout is None else time.monotonic() + timeout
         items = list(_items(events, source))
-        return [outcome for item in items for outcome in self._native.call(procedure, item, key, _left(end))]
+        call = functools.partial(self._native.call, procedure)
+        return [outcome for item in items for outcome in call(item, key, not durable, _left(end))]
 
     def serve(
         self,
@@ -487,17 +501,24 @@ class AsyncSession:
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
+        durable: bool = True,
         **fields: Any,
     ) -> Reply:
         """As ``Session.call``."""
-        call = functools.partial(self._session.call, timeout=timeout, idempotency_key=idempotency_key)
+        call = functools.partial(self._session.call, timeout=timeout, idempotency_key=idempotency_key, durable=durable)
         return await asyncio.to_thread(call, procedure, event, **fields)
 
     async def call_all(
-        self, procedure: Transaction | str, events: Iterable[object], *, timeout: float | None = None
+        self,
+        procedure: Transaction | str,
+        events: Iterable[object],
+        *,
+        timeout: float | None = None,
+        durable: bool = True,
     ) -> list[Reply | Aborted]:
         """As ``Session.call_all``."""
-        return await asyncio.to_thread(self._session.call_all, procedure, events, timeout=timeout)
+        call = functools.partial(self._session.call_all, timeout=timeout, durable=durable)
+        return await asyncio.to_thread(call, procedure, events)
 
     async def punctuate(self, source: Source[Any] | str, time: Time | int) -> None:
         """As ``Session.punctuate``."""

@@ -7,11 +7,12 @@
 //!
 //! A sink receives the output of each epoch once, in the order of epochs. In a durable run it receives none before the
 //! epoch's entry in the log is durable (or, with the weaker sync, written), and no output of an epoch that it has
-//! committed in an earlier run. A call is answered once its epoch is durable in this sense; a replay answers nobody.
+//! committed in an earlier run. A call is answered once its epoch is durable in this sense, or before if that is wanted; a replay answers nobody.
 
 use crate::pipeline::Pipeline;
 use crate::records::Records;
 use crate::report::Report;
+use crate::session::calls::When;
 use crate::session::link::Link;
 use crate::session::retries::Retries;
 use arrow_array::RecordBatch;
@@ -89,7 +90,7 @@ struct Pending {
     complete: Option<i64>,
     followed: Vec<(StreamId, Vec<RecordBatch>)>,
     tables: Vec<Arc<TableRead>>,
-    answers: Vec<Answers>,
+    answers: Vec<Arc<Answers>>,
 }
 
 /// The parts that a committer is made from.
@@ -291,10 +292,11 @@ impl Committer {
             complete: epoch.input.complete,
             followed: std::mem::take(&mut epoch.finished.followed),
             tables: std::mem::take(&mut epoch.accessed.tables),
-            answers: std::mem::take(&mut epoch.finished.answers),
+            answers: std::mem::take(&mut epoch.finished.answers).into_iter().map(Arc::new).collect(),
         };
         if !self.on.failure.is_set() {
             self.retries.finish(pending.number, &pending.answers);
+            self.answer_callers(&pending, When::Executed);
         }
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
@@ -410,8 +412,14 @@ impl Committer {
         if !self.on.failure.is_set() {
             self.retries.release(pending.number);
         }
+        self.answer_callers(pending, When::Durable);
+        pending.answers = Vec::new();
+    }
+
+    /// Answers the callers that want it now. A replay answers nobody.
+    fn answer_callers(&self, pending: &Pending, when: When) {
         if let Some(link) = self.link.as_ref().filter(|_| !pending.replayed && !self.on.failure.is_set()) {
-            link.answer(pending.number, std::mem::take(&mut pending.answers));
+            link.answer(pending.number, &pending.answers, when);
         }
     }
 

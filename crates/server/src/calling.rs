@@ -1,12 +1,12 @@
 //! Calls over HTTP: one a request, and many on one connection.
 //!
 //! `POST /calls` is one request with many calls, a line each: `{"call":"deposit","fields":{...}}`, perhaps with
-//! `"idempotency_key"`. The client may go on to send lines as long as it likes. The response has a line for each,
+//! `"idempotency_key"` and `"durable":false`. The client may go on to send lines as long as it likes. The response has a line for each,
 //! `{"status":200,"reply":{...}}`, in the order of the calls, as soon as it is there: the status and the body that a
 //! request of its own would have. The calls of one such request run in their order.
 
 use crate::answer::{self, Answer, Said};
-use crate::calls::{Refused, Reply, ReplyKind, Turn};
+use crate::calls::{Refused, Reply, ReplyKind, Turn, Wanted};
 use crate::http::{CLOSING, OVER, body};
 use crate::identity::Identity;
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
-use tidemill_runtime::{KeyRefused, RequestKey};
+use tidemill_runtime::{KeyRefused, RequestKey, When};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -49,14 +49,35 @@ pub async fn one(shared: &Shared, name: &str, user: &str, request: Request<Incom
             return Said::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is not of visible ASCII").answer();
         }
     };
+    let when = match when(request.uri().query()) {
+        Ok(when) => when,
+        Err(why) => return Said::error(StatusCode::BAD_REQUEST, &why).answer(),
+    };
     let object = match body(shared, request).await {
         Ok(object) => object,
         Err(refused) => return refused,
     };
-    match make(shared, name, &object, key, &mut Turn::default()) {
+    match make(shared, name, &object, Wanted { key, when }, &mut Turn::default()) {
         Ok(reply) => said(reply.await).answer(),
         Err(said) => said.answer(),
     }
+}
+
+/// When the reply of a request is wanted, by its query.
+fn when(query: Option<&str>) -> Result<When, String> {
+    let mut is_durable = true;
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        is_durable = match pair {
+            "durable=true" => true,
+            "durable=false" => false,
+            _ => return Err(format!("there is no parameter '{pair}'; there are durable=true and durable=false")),
+        };
+    }
+    Ok(when_of(is_durable))
+}
+
+fn when_of(is_durable: bool) -> When {
+    if is_durable { When::Durable } else { When::Executed }
 }
 
 /// Makes a call that runs after the one of this turn; gives where its reply comes, or what there is to say at once.
@@ -64,10 +85,10 @@ fn make(
     shared: &Shared,
     name: &str,
     object: &[u8],
-    key: Option<RequestKey>,
+    wanted: Wanted,
     turn: &mut Turn,
 ) -> Result<oneshot::Receiver<Reply>, Said> {
-    shared.calls.call(name, object, key, turn).map_err(|refused| match refused {
+    shared.calls.call(name, object, wanted, turn).map_err(|refused| match refused {
         Refused::Unknown(why) => Said::error(StatusCode::NOT_FOUND, &why),
         Refused::Busy => Said::later(&format!("{} calls wait for their replies; try again", shared.limits.calls_max)),
         Refused::Key(why) => Said::key_error(StatusCode::BAD_REQUEST, &why),
@@ -112,6 +133,7 @@ struct Line<'a> {
     fields: &'a RawValue,
     #[serde(borrow)]
     idempotency_key: Option<Cow<'a, str>>,
+    durable: Option<bool>,
 }
 
 /// What becomes of a line.
@@ -197,7 +219,7 @@ impl Caller {
         if self.shared.stopping.load(Ordering::Acquire) {
             return Made::Said(Said::later(CLOSING));
         }
-        let Line { call, fields, idempotency_key } = match serde_json::from_slice(line) {
+        let Line { call, fields, idempotency_key, durable } = match serde_json::from_slice(line) {
             Ok(line) => line,
             Err(error) => {
                 let why = format!("{error}; give {{\"call\": \"...\", \"fields\": {{...}}}}");
@@ -208,7 +230,8 @@ impl Caller {
             return Made::Said(Said::error(StatusCode::FORBIDDEN, &why));
         }
         let key = idempotency_key.map(|key| RequestKey::new(identity.name(), &key, SystemTime::now()));
-        let made = make(&self.shared, &call, fields.get().as_bytes(), key, &mut self.turn);
+        let when = when_of(durable.unwrap_or(true));
+        let made = make(&self.shared, &call, fields.get().as_bytes(), Wanted { key, when }, &mut self.turn);
         made.map_or_else(Made::Said, Made::Waits)
     }
 }

@@ -27,7 +27,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidemill_connect::{JsonRecords, JsonRows, json_string};
 use tidemill_model::Schema;
-use tidemill_runtime::{Answered, BadRecord, KeyRefused, Outcome, Procedure, RequestKey, Session};
+use tidemill_runtime::{Answered, BadRecord, KeyRefused, Outcome, Procedure, ReplyTo, RequestKey, Session, When};
 use tokio::sync::oneshot;
 
 /// The interval at which the thread that replies looks whether the run is over.
@@ -88,6 +88,15 @@ struct Named {
     text: ReplyText,
 }
 
+/// What a client asks of a call.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// With it the call may be made again.
+    pub key: Option<RequestKey>,
+    /// When the reply is wanted.
+    pub when: When,
+}
+
 /// The number of the batch that has the last call of a client; nothing may overtake that call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn(u64);
@@ -107,6 +116,7 @@ struct Next {
 struct NextBatch {
     number: u64,
     procedure: usize,
+    when: When,
     records: JsonRecords,
     /// By call; empty as long as none has one.
     keys: Vec<Option<RequestKey>>,
@@ -202,7 +212,7 @@ impl Calls {
         &self,
         name: &str,
         object: &[u8],
-        key: Option<RequestKey>,
+        wanted: Wanted,
         turn: &mut Turn,
     ) -> Result<oneshot::Receiver<Reply>, Refused> {
         let Some(procedure) = self.procedures.iter().position(|named| named.name == name) else {
@@ -210,7 +220,7 @@ impl Calls {
             return Err(Refused::Unknown(why));
         };
         let (to, reply) = oneshot::channel();
-        self.make(procedure, object, key, turn, To::Text(to))?;
+        self.make(procedure, object, wanted, turn, To::Text(to))?;
         Ok(reply)
     }
 
@@ -219,11 +229,11 @@ impl Calls {
         &self,
         procedure: usize,
         object: &[u8],
-        key: Option<RequestKey>,
+        wanted: Wanted,
         turn: &mut Turn,
     ) -> Result<oneshot::Receiver<Made>, Refused> {
         let (to, made) = oneshot::channel();
-        self.make(procedure, object, key, turn, To::Columns(to))?;
+        self.make(procedure, object, wanted, turn, To::Columns(to))?;
         Ok(made)
     }
 
@@ -231,7 +241,7 @@ impl Calls {
         &self,
         procedure: usize,
         object: &[u8],
-        key: Option<RequestKey>,
+        Wanted { key, when }: Wanted,
         turn: &mut Turn,
         to: To,
     ) -> Result<(), Refused> {
@@ -245,7 +255,7 @@ impl Calls {
         };
         let mut next = self.next.lock();
         let schema = || self.session.source_schema(self.procedures[procedure].procedure.source);
-        let batch = next.batch(procedure, *turn, schema);
+        let batch = next.batch(procedure, when, *turn, schema);
         batch.records.push(object).map_err(Refused::Bad)?;
         if key.is_some() {
             batch.keys.resize(batch.waiting.len(), None);
@@ -289,7 +299,7 @@ impl Calls {
                 return;
             }
             let batches = self.next.lock().take();
-            for NextBatch { procedure, mut records, mut keys, waiting, .. } in batches {
+            for NextBatch { procedure, when, mut records, mut keys, waiting, .. } in batches {
                 let (batch, left) = (records.finish(), waiting.len());
                 assert_eq!(left, batch.num_rows(), "each call has a request that waits");
                 self.next.lock().free[procedure].push(records);
@@ -302,7 +312,8 @@ impl Calls {
                 if !keys.is_empty() {
                     keys.resize(left, None);
                 }
-                if self.session.call_for(&named.procedure, &batch, &keys, to, number, None).is_err() {
+                let reply = ReplyTo { to: to.clone(), number, when };
+                if self.session.call_for(&named.procedure, &batch, &keys, &reply, None).is_err() {
                     // The run is over: the requests learn it by the closing of their channels.
                     self.sent.lock().remove(&number);
                 }
@@ -365,14 +376,16 @@ impl Next {
     }
 
     /// The batch for a call that runs after the one of this turn.
-    fn batch(&mut self, procedure: usize, turn: Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
-        let is_it = |batch: &NextBatch| batch.procedure == procedure && batch.number >= turn.0;
+    fn batch(&mut self, procedure: usize, when: When, turn: Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
+        let is_of = |batch: &NextBatch| (batch.procedure, batch.when) == (procedure, when);
+        let is_it = |batch: &NextBatch| is_of(batch) && batch.number >= turn.0;
         let place = self.batches.iter().rposition(is_it).unwrap_or_else(|| {
             self.count += 1;
             let records = self.free[procedure].pop().unwrap_or_else(|| JsonRecords::new(&schema()));
             self.batches.push(NextBatch {
                 number: self.count,
                 procedure,
+                when,
                 records,
                 keys: Vec::new(),
                 waiting: Vec::new(),

@@ -48,7 +48,10 @@ pub struct Hubs {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     ServerSent,
+    /// JSON objects.
     Lines,
+    /// JSON objects, each with the place after it.
+    Placed,
 }
 
 /// A thread: the stream that it follows, how it tells its events, and 0 for the one that its readers share.
@@ -101,12 +104,16 @@ impl Hubs {
         Ok(Events { messages, comment, reads_on, is_refused: false, _slot: slot })
     }
 
-    /// Listens to a stream from now on.
-    pub fn listen(&self, stream: StreamId) -> Result<Listener, NotRead> {
+    /// Listens to a stream: from now on, or after a place if its events are kept, with the places of the events.
+    pub fn listen(&self, stream: StreamId, after: Option<Place>) -> Result<Listener, NotRead> {
         let slot = self.slots.take().ok_or(NotRead::Busy)?;
         let (to, messages) = mpsc::channel(MESSAGES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
-        self.join((stream, Told::Lines, 0), None, Reader { to, missed: 0, lost: Some(lost.clone()) })?;
+        let hub = match after {
+            None => (stream, Told::Lines, 0),
+            Some(_) => (stream, Told::Placed, self.next.fetch_add(1, Ordering::Relaxed)),
+        };
+        self.join(hub, after, Reader { to, missed: 0, lost: Some(lost.clone()) })?;
         Ok(Listener { messages, lost, _slot: slot })
     }
 
@@ -202,15 +209,15 @@ fn messages(rows: &JsonRows, released: &Released, told: Told) -> Vec<(Bytes, u64
         let end = count.min(first + MESSAGE_EVENTS_MAX);
         let mut text = Vec::new();
         for row in first..end {
-            if told == Told::Lines {
-                events.write(&mut text, row);
-                text.push(b'\n');
-                continue;
-            }
             let after = Place { epoch: released.epoch, events: released.first + row as u64 + 1 };
-            text.extend_from_slice(format!("id: {after}\ndata: ").as_bytes());
+            let (before, behind) = match told {
+                Told::ServerSent => (format!("id: {after}\ndata: "), "\n\n"),
+                Told::Lines => (String::new(), "\n"),
+                Told::Placed => (format!("{{\"position\":\"{after}\",\"event\":"), "}\n"),
+            };
+            text.extend_from_slice(before.as_bytes());
             events.write(&mut text, row);
-            text.extend_from_slice(b"\n\n");
+            text.extend_from_slice(behind.as_bytes());
         }
         (text.into(), (end - first) as u64)
     };

@@ -28,6 +28,6 @@ pub use environment::{SimEnvironment, panic_message};
 pub use fault::{Call, Fault, Operation};
 pub use stepped::{SteppedEnvironment, step_through};
 pub use stepper::{Stepped, Stepper, Stuck};
-pub use storage::SimStorage;
+pub use storage::{HeldSyncs, SimStorage};
 pub use trace::{Event, Trace};
 pub use world::SECTOR_BYTES;

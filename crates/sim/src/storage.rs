@@ -3,7 +3,7 @@
 use crate::fault::{Call, Fault, Operation, power_is_off};
 use crate::file::{SimFile, SimLock};
 use crate::world::{Node, World};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,9 @@ pub(crate) struct State {
     calls: Vec<Call>,
     faults: BTreeMap<usize, Fault>,
     lies: BTreeSet<String>,
+    /// Whether syncs of files wait, and what tells them that they may go on.
+    syncs_wait: bool,
+    go_on: Arc<Condvar>,
     /// Whether a file has only one name.
     has_no_links: bool,
     pub capacity: Option<u64>,
@@ -49,6 +52,13 @@ impl State {
         Ok(fault)
     }
 
+    /// Waits until syncs may go on.
+    pub fn wait_to_sync(state: &Mutex<State>) {
+        let mut state = state.lock();
+        let go_on = state.go_on.clone();
+        go_on.wait_while(&mut state, |state| state.syncs_wait);
+    }
+
     /// Whether a sync of this file or directory does nothing.
     pub fn lies_about(&self, path: &Path) -> bool {
         self.lies.iter().any(|end| path.to_string_lossy().ends_with(end))
@@ -58,6 +68,17 @@ impl State {
 /// The end of a call: what it returns under a fault.
 pub(crate) fn leave<T>(fault: Option<Fault>, result: T) -> io::Result<T> {
     fault.map_or(Ok(()), Fault::outcome).map(|()| result)
+}
+
+/// See [`SimStorage::hold_syncs`].
+pub struct HeldSyncs(SimStorage);
+
+impl Drop for HeldSyncs {
+    fn drop(&mut self) {
+        let state = &mut *self.0.0.lock();
+        state.syncs_wait = false;
+        state.go_on.notify_all();
+    }
 }
 
 impl SimStorage {
@@ -100,6 +121,17 @@ impl SimStorage {
     /// program had left them out.
     pub fn lie_about(&self, end: &str) {
         self.0.lock().lies.insert(end.into());
+    }
+
+    /// As long as what it returns is held, syncs of files wait.
+    pub fn hold_syncs(&self) -> HeldSyncs {
+        self.0.lock().syncs_wait = true;
+        HeldSyncs(self.clone())
+    }
+
+    /// Turns the power off at once.
+    pub fn kill_power(&self) {
+        self.0.lock().off = true;
     }
 
     /// The calls so far.

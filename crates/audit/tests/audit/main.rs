@@ -3,6 +3,7 @@
 
 mod bank;
 mod calls;
+mod early;
 mod follow;
 mod retries;
 mod session;

@@ -18,7 +18,7 @@ use tidemill_histories::Random;
 use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
 use tidemill_plan::{Plan, Program, analyze};
-use tidemill_runtime::{KeyRefused, Reply, RequestKey, Session};
+use tidemill_runtime::{KeyRefused, Reply, RequestKey, Session, When};
 use tidemill_sim::{Fault, SimStorage};
 
 const TRIALS: u64 = 40;
@@ -99,7 +99,7 @@ impl Client<'_> {
         };
         let batch = batch_of(&self.program.streams[stream].schema, &calls.iter().map(event).collect::<Vec<_>>());
         let keys: Vec<_> = calls.iter().map(|&call| Some(self.model.key(call))).collect();
-        self.session.call_with(&procedure, &batch, &keys, None).ok()
+        self.session.call_with(&procedure, &batch, &keys, When::Durable, None).ok()
     }
 
     /// Waits for the answers; whether all came.
@@ -257,7 +257,8 @@ fn keys_are_kept_for_their_time_by_a_clock_that_may_be_put_back() {
         let call = |&(id, key, called): &(i64, &str, i64)| {
             let batch = batch_of(&program.streams[stream].schema, &[[id, 1, 1].map(Value::Int).to_vec()]);
             let key = RequestKey { user: String::new(), key: key.into(), called };
-            let mut calling = session.call_with(&procedure, &batch, &[Some(key)], None).expect("it goes on");
+            let mut calling =
+                session.call_with(&procedure, &batch, &[Some(key)], When::Durable, None).expect("it goes on");
             let answered = calling.next(None).expect("it goes on").expect("a call has an answer");
             said(&program, 0, &answered.replies().next().expect("an answer"), id)
         };

@@ -1,11 +1,11 @@
 //! The caller's side of calls: which transactions can be called, calling them, waiting for the outcomes.
 
 use super::Session;
-use crate::session::calls::{Answered, Caller, Procedure, RequestKey};
+use crate::session::calls::{Answered, Caller, Procedure, ReplyTo, RequestKey, When};
 use crate::session::error::SessionError;
 use crate::session::link::Message;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, unbounded};
 use std::time::Instant;
 use tidemill_durability::CallKey;
 use tidemill_model::named_digest;
@@ -54,32 +54,33 @@ impl Session {
         calls: &RecordBatch,
         deadline: Option<Instant>,
     ) -> Result<Calling, SessionError> {
-        self.call_with(procedure, calls, &[], deadline)
+        self.call_with(procedure, calls, &[], When::Durable, deadline)
     }
 
-    /// The same; by call, the key that it has, if it has one. A call whose key is known, as that of a call with the same
-    /// arguments, is not made again: its outcome is that of the first. Such outcomes may come before those of others.
+    /// The same; by call, the key that it has, if it has one; and when the outcomes are wanted. A call whose key is known, as
+    /// that of a call with the same arguments, is not made again: its outcome is that of the first. Such outcomes may come
+    /// before those of others.
     pub fn call_with(
         &self,
         procedure: &Procedure,
         calls: &RecordBatch,
         keys: &[Option<RequestKey>],
+        when: When,
         deadline: Option<Instant>,
     ) -> Result<Calling, SessionError> {
         let (to, answered) = unbounded();
-        let left = self.call_for(procedure, calls, keys, &to, 0, deadline)?;
+        let left = self.call_for(procedure, calls, keys, &ReplyTo { to, number: 0, when }, deadline)?;
         Ok(Calling { answered, left })
     }
 
-    /// The same; the outcomes go to a channel that may have room for them all, with the caller's own number. Returns the
-    /// number of calls that were sent. Those that get no outcome before the run is over get none.
+    /// The same; the outcomes go to a channel that may have room for them all. Returns the number of calls that were sent.
+    /// Those that get no outcome before the run is over get none.
     pub fn call_for(
         &self,
         procedure: &Procedure,
         calls: &RecordBatch,
         keys: &[Option<RequestKey>],
-        to: &Sender<Answered>,
-        number: u64,
+        reply: &ReplyTo,
         deadline: Option<Instant>,
     ) -> Result<usize, SessionError> {
         let &Procedure { source, input, .. } = procedure;
@@ -98,7 +99,7 @@ impl Session {
         let keys: Vec<Option<CallKey>> = keys.iter().enumerate().map(key_of).collect();
         self.send_as(source, calls, deadline, |first, records, now| {
             let keys = keys.get(first..first + records.events.num_rows()).unwrap_or_default().to_vec();
-            Message::Calls(source, records, now, Caller { to: to.clone(), number, first, input }, keys)
+            Message::Calls(source, records, now, Caller { reply: reply.clone(), first, input }, keys)
         })
     }
 

@@ -7,12 +7,13 @@
 //! 2. The gate notes it beside the events that it holds ([`CallsAtGate::take`]). When it cuts an epoch it notes which rows
 //!    of the epoch have which caller ([`CallsAtGate::cut`]), and that the epoch answers this input (`Wanted::answers`).
 //! 3. Finish gives the outcomes of the input's events (`stages`, `finish/answers.rs`).
-//! 4. The committer hands them over once the epoch is durable ([`Answering::answer`]).
+//! 4. The committer hands them over once the epoch is durable, or, to a caller that wants them [`When::Executed`], as soon as
+//!    it is finished ([`Answering::answer`]).
 //!
 //! # Invariant
 //!
 //! A caller gets the outcome of each of its events once, in their order, or none if the run ends before. The events are
-//! in the log before that, so a replay gives the same outcomes; it has no callers, and answers nobody. A call that is made
+//! in the log before that, unless it was wanted earlier, so a replay gives the same outcomes; it has no callers, and answers nobody. A call that is made
 //! again with the same key gets the outcome of the first one ([`retries`](crate::session::retries)).
 
 use arrow_array::RecordBatch;
@@ -37,13 +38,31 @@ pub struct Procedure {
     pub(crate) input: InputId,
 }
 
-/// Who waits for the outcomes of events that were sent together.
+/// When a caller wants the outcome of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Once no crash can take it back: its epoch is in the log, and the log on disk as [`Sync`](crate::Sync) says.
+    #[default]
+    Durable,
+    /// As soon as it has run. A crash soon after may take it back, with all that came after it.
+    Executed,
+}
+
+/// Where the outcomes of events go that were sent together.
 #[derive(Clone)]
-pub struct Caller {
+pub struct ReplyTo {
     /// Takes the outcomes; has room for all.
     pub to: Sender<Answered>,
     /// The caller's own number for the events.
     pub number: u64,
+    /// When.
+    pub when: When,
+}
+
+/// Who waits for the outcomes of events that were sent together.
+#[derive(Clone)]
+pub struct Caller {
+    pub(crate) reply: ReplyTo,
     /// The number of earlier events that the caller has under this number.
     pub first: usize,
     pub(crate) input: InputId,
@@ -54,7 +73,7 @@ impl Caller {
     pub(crate) fn answer(&self, epoch: u64, answers: Arc<Answers>, rows: Range<usize>) {
         assert!(rows.end <= answers.outcomes.len(), "each call has an outcome");
         // Nobody may wait for it any more.
-        let _ = self.to.send(Answered { number: self.number, first: self.first, epoch, answers, rows });
+        let _ = self.reply.to.send(Answered { number: self.reply.number, first: self.first, epoch, answers, rows });
     }
 
     /// Says that one call was not made.
@@ -96,7 +115,7 @@ pub struct Answered {
     pub number: u64,
     /// The index of the first of these calls among those.
     pub first: usize,
-    /// The epoch, which is durable; of a call that was made again, that of the first; 0 if none has it.
+    /// The epoch, which is durable unless the outcome was wanted before; of a call that was made again, that of the first; 0 if none has it.
     pub epoch: u64,
     answers: Arc<Answers>,
     rows: Range<usize>,
@@ -235,6 +254,11 @@ impl Answering {
     /// The epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// When they are wanted.
+    pub fn when(&self) -> When {
+        self.caller.reply.when
     }
 
     /// Hands the outcomes over, given all that the epoch was asked for.

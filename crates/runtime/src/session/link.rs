@@ -6,7 +6,7 @@
 //! answered with an epoch that contains everything that was sent before it and may pass; the answer is given when that
 //! epoch is released, in the order of epochs.
 
-use crate::session::calls::{Answering, Caller};
+use crate::session::calls::{Answering, Caller, When};
 use crate::session::follow::{Follower, Released};
 use crate::session::keep::Kept;
 use crate::session::place::Place;
@@ -131,6 +131,8 @@ pub struct Link {
     due: Mutex<VecDeque<Due>>,
     /// The calls whose epochs are cut and not yet durable, in order.
     calls: Mutex<VecDeque<Answering>>,
+    /// Those whose outcomes are wanted earlier, until their epochs are finished.
+    early_calls: Mutex<VecDeque<Answering>>,
     followers: Mutex<Followers>,
     /// Of so many more epochs a sample of the rows that they touch is wanted. Written by those who look, and by the gate.
     samples: AtomicU32,
@@ -283,8 +285,9 @@ impl Link {
 
     /// Notes the calls of an epoch that is cut.
     pub fn calls(&self, calls: Vec<Answering>) {
-        let mut all = self.calls.lock();
+        let (mut durable, mut early) = (self.calls.lock(), self.early_calls.lock());
         for answering in calls {
+            let all = if answering.when() == When::Executed { &mut early } else { &mut durable };
             assert!(
                 all.back().is_none_or(|last| last.epoch() <= answering.epoch()),
                 "calls are in the order of epochs"
@@ -293,13 +296,15 @@ impl Link {
         }
     }
 
-    /// Gives the outcomes of an epoch that is durable to the callers that wait for them.
-    pub fn answer(&self, epoch: u64, answers: Vec<Answers>) {
-        let answers: Vec<Arc<Answers>> = answers.into_iter().map(Arc::new).collect();
-        let mut due = self.calls.lock();
+    /// Gives the outcomes of an epoch that is durable, or only finished, to the callers that want them then.
+    pub fn answer(&self, epoch: u64, answers: &[Arc<Answers>], when: When) {
+        let mut due = match when {
+            When::Durable => self.calls.lock(),
+            When::Executed => self.early_calls.lock(),
+        };
         while let Some(answering) = due.pop_front_if(|first| first.epoch() <= epoch) {
             assert_eq!(answering.epoch(), epoch, "each epoch with calls is answered");
-            answering.answer(&answers);
+            answering.answer(answers);
         }
     }
 
@@ -331,6 +336,7 @@ impl Link {
         self.end();
         self.due.lock().clear();
         self.calls.lock().clear();
+        self.early_calls.lock().clear();
         let mut followers = self.followers.lock();
         followers.is_over = true;
         followers.all.drain(..).for_each(|follower| follower.end());

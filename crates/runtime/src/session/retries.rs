@@ -138,7 +138,7 @@ impl Retries {
     }
 
     /// Keeps the answers of an epoch that is finished. Called in the order of epochs.
-    pub fn finish(&self, epoch: u64, answers: &[Answers]) {
+    pub fn finish(&self, epoch: u64, answers: &[Arc<Answers>]) {
         if self.remembering.is_empty() {
             return;
         }

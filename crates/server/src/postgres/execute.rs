@@ -12,7 +12,7 @@ use super::settings::SERVER_VERSION;
 use super::statement::{Constant, Fact, Prepared, Read, Statement, Values};
 use super::types::PgType;
 use super::understand;
-use crate::calls::{Made, Refused};
+use crate::calls::{Made, Refused, Wanted};
 use crate::users::Right;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -238,7 +238,8 @@ impl Connection {
         }
         let who = if self.wire.users.is_some() { &*self.user } else { "" };
         let key = key.map(|key| RequestKey::new(who, key, SystemTime::now()));
-        match self.wire.calls.call_after(procedure, object, key, &mut self.turn) {
+        let wanted = Wanted { key, when: self.settings.reply_when() };
+        match self.wire.calls.call_after(procedure, object, wanted, &mut self.turn) {
             Ok(reply) => Ok(Some(reply)),
             Err(Refused::Busy) => Ok(None),
             Err(Refused::Key(why)) => Err(PgError::new(code::BAD_VALUE_OF_SETTING, why)),

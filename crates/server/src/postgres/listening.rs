@@ -1,4 +1,5 @@
-//! `LISTEN stream`: the events of a stream as notifications, as they are released.
+//! `LISTEN stream`: the events of a stream as notifications, as they are released. `LISTEN "stream after 7.12"`: those after a
+//! place, each with the place after it.
 //!
 //! They are sent between the answers of a connection, also in a block. A client that takes them too slowly loses its
 //! connection, and is told so: nothing is left out unnoticed, and nobody waits for it.
@@ -9,12 +10,24 @@ use super::connection::Connection;
 use super::error::{PgError, PgResult, code};
 use crate::follow::{Heard, NotRead};
 use crate::users::Right;
+use tidemill_runtime::{NoPlace, Place, SessionError};
+
+/// What stands in a channel between the name of a stream and a place.
+const AFTER: &str = " after ";
+
+fn place_of(text: &str) -> PgResult<Place> {
+    text.trim().parse().map_err(|error: NoPlace| PgError::new(code::BAD_VALUE_OF_SETTING, error.to_string()))
+}
 
 impl Connection {
-    /// Listens to a stream from now on.
-    pub fn listen(&mut self, name: &str) -> PgResult<()> {
+    /// Listens to a stream: from now on, or after a place that the channel names.
+    pub fn listen(&mut self, channel: &str) -> PgResult<()> {
+        let (name, after) = match channel.split_once(AFTER) {
+            None => (channel, None),
+            Some((name, place)) => (name, Some(place_of(place)?)),
+        };
         self.may(Right::Subscribe, name)?;
-        if self.listeners.contains_key(name) {
+        if self.listeners.contains_key(channel) {
             return Ok(());
         }
         let streams = &self.wire.catalog.streams;
@@ -24,14 +37,15 @@ impl Connection {
                 .hint("a name with a dot is quoted: LISTEN \"deposit.committed\"")
         };
         let (_, stream) = streams.iter().find(|(other, _)| other == name).ok_or_else(none)?;
-        let listener = self.wire.hubs.listen(*stream).map_err(|why| match why {
+        let listener = self.wire.hubs.listen(*stream, after).map_err(|why| match why {
             NotRead::Busy => {
                 let message = format!("{} readers of streams are there; try again", self.wire.limits.readers_max);
                 PgError::new(code::OVER_LIMIT, message)
             }
-            NotRead::Refused(error) => PgError::fatal(code::RUN_OVER, error.to_string()),
+            NotRead::Refused(SessionError::Over) => PgError::fatal(code::RUN_OVER, SessionError::Over.to_string()),
+            NotRead::Refused(error) => PgError::new(code::BAD_VALUE_OF_SETTING, error.to_string()),
         })?;
-        self.listeners.insert(name.to_owned(), listener);
+        self.listeners.insert(channel.to_owned(), listener);
         Ok(())
     }
 
@@ -57,7 +71,7 @@ impl Connection {
             Heard::Missed => {
                 let message = format!("the listener to '{channel}' does not keep up, and has missed events");
                 Err(PgError::fatal(code::OVER_LIMIT, message)
-                    .hint("connect and listen again; over HTTP a reader goes on after a place, if events are kept"))
+                    .hint("connect and listen again, after the last place that you have seen if events are kept"))
             }
             Heard::Over => {
                 self.listeners.remove(channel);

@@ -6,6 +6,7 @@ use super::statement::Statement;
 use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Set, TransactionAccessMode, TransactionMode, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tidemill_runtime::When;
 
 /// The version of PostgreSQL whose protocol and functions clients may expect.
 pub const SERVER_VERSION: &str = "15.0";
@@ -27,7 +28,7 @@ const REPORTED: [&str; 12] = [
 ];
 
 /// Names and values at the start.
-pub const DEFAULTS: [(&str, &str); 24] = [
+pub const DEFAULTS: [(&str, &str); 25] = [
     ("server_version", SERVER_VERSION),
     ("server_version_num", "150000"),
     ("server_encoding", "UTF8"),
@@ -51,6 +52,7 @@ pub const DEFAULTS: [(&str, &str); 24] = [
     ("default_table_access_method", "heap"),
     ("jit", "off"),
     ("statement_timeout", "0"),
+    ("synchronous_commit", "on"),
     ("extra_float_digits", "1"),
 ];
 
@@ -83,13 +85,15 @@ pub struct Settings {
     user: String,
     /// What `statement_timeout` says.
     statement_time_max: Option<Duration>,
+    /// What `synchronous_commit` says.
+    reply_when: When,
 }
 
 impl Settings {
     /// At the start of a connection. What cannot be had is left as it is: the client is told.
     pub fn of(user: String, parameters: &[(String, String)]) -> Settings {
         let (set, first) = (BTreeMap::new(), BTreeMap::new());
-        let mut settings = Settings { set, first, user, statement_time_max: None };
+        let mut settings = Settings { set, first, user, statement_time_max: None, reply_when: When::Durable };
         for (name, value) in parameters {
             if name == "options" {
                 for (name, value) in options(value) {
@@ -160,13 +164,26 @@ impl Settings {
         self.statement_time_max
     }
 
+    /// When the replies of calls are wanted.
+    pub fn reply_when(&self) -> When {
+        self.reply_when
+    }
+
     fn look(&mut self) {
         let said = self.set.get(TIMEOUT).map_or(0, |said| milliseconds(said).expect("it was checked when it was set"));
         self.statement_time_max = (said > 0).then(|| Duration::from_millis(said));
+        let commit = self.set.get(COMMIT).map(|said| said.to_lowercase());
+        let is_off = commit.is_some_and(|said| OFF.contains(&said.as_str()));
+        self.reply_when = if is_off { When::Executed } else { When::Durable };
     }
 }
 
 const TIMEOUT: &str = "statement_timeout";
+
+/// The setting that says when a call is replied to: with one of `OFF` once it has run, else once it is durable.
+const COMMIT: &str = "synchronous_commit";
+const OFF: [&str; 4] = ["off", "false", "no", "0"];
+const ON: [&str; 7] = ["on", "true", "yes", "1", "local", "remote_write", "remote_apply"];
 
 /// The names and values in a client's `-c name=value --name=value`.
 fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -227,6 +244,11 @@ fn only(lower: &str) -> Option<&'static [&'static str]> {
 fn check(lower: &str, value: &str) -> PgResult<()> {
     if FIXED.contains(&lower) {
         return Err(PgError::new(code::BAD_VALUE_OF_SETTING, format!("setting '{lower}' cannot be changed")));
+    }
+    let said = value.to_lowercase();
+    if lower == COMMIT && !ON.contains(&said.as_str()) && !OFF.contains(&said.as_str()) {
+        let message = format!("invalid value for setting '{COMMIT}': '{value}'");
+        return Err(PgError::new(code::BAD_VALUE_OF_SETTING, message).hint("it may be on or off"));
     }
     let Some(values) = only(lower) else { return Ok(()) };
     // Schemas that are not there are passed over, as in PostgreSQL.
