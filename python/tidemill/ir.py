@@ -143,7 +143,7 @@ WindowColumn = TypedDict(
 ColumnDef = PlainColumn | WindowColumn
 KeyGroupsDef = TypedDict("KeyGroupsDef", {"column": str, "count": int})
 TableDef = TypedDict(
-    "TableDef", {"name": str, "columns": list[ColumnDef], "indexes": list[str], "groups": KeyGroupsDef | None}
+    "TableDef", {"name": str, "columns": list[ColumnDef], "indexes": list[list[str]], "groups": KeyGroupsDef | None}
 )
 
 # Streams, transactions, sinks.

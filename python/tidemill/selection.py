@@ -47,27 +47,29 @@ class SelectedRows(Protocol[R_co]):
 class Index:
     """An index of a table, made by ``tm.index``."""
 
-    column: str
+    columns: tuple[str, ...]
 
 
-def index(column: str) -> Index:
-    """An index of a column, declared with the table: ``app.table(Vote, indexes=[tm.index("contestant")])``.
+def index(*columns: str) -> Index:
+    """An index of one column or several, declared with the table:
+    ``app.table(Order, indexes=[tm.index("side", "price")])``.
 
-    ``where`` and ``between`` on this column then look only at the rows that they find. It changes no result. It costs
-    memory, and time for each row that may be written. Not for floats and windowed columns.
+    ``where`` on its first columns, and ``between``, ``first`` or ``top`` on the next one, then look only at the rows
+    that they find. It changes no result. It costs memory, and time for each row that may be written. Not for floats and
+    windowed columns.
     """
-    return Index(column)
+    return Index(columns)
 
 
-def indexed(table: str, schema: RecordSchema, indexes: Iterable[Index]) -> tuple[str, ...]:
-    """The columns of a table with an index. Raises ``PlanError``."""
+def indexed(table: str, schema: RecordSchema, indexes: Iterable[Index]) -> tuple[tuple[str, ...], ...]:
+    """The columns of a table's indexes. Raises ``PlanError``."""
     place = f"table '{table}'"
     if isinstance(indexes, Index | str) or not all(isinstance(index, Index) for index in indexes):
         raise PlanError("its indexes are not a list of indexes", 'write indexes=[tm.index("column")]', place)
-    columns = tuple(index.column for index in indexes)
-    for column in columns:
+    of = tuple(index.columns for index in indexes)
+    for column in (column for columns in of for column in columns):
         check_column(schema, column, place)
-    return columns
+    return of
 
 
 def check_column(schema: RecordSchema, column: object, place: str) -> None:

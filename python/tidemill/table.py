@@ -32,7 +32,7 @@ class Table(Rows, Generic[R]):
     """
 
     def __init__(
-        self, app: App, name: str, schema: RecordSchema, rows: object = None, indexes: tuple[str, ...] = ()
+        self, app: App, name: str, schema: RecordSchema, rows: object = None, indexes: tuple[tuple[str, ...], ...] = ()
     ) -> None:
         self._app = app
         self.name = name
@@ -53,7 +53,7 @@ class Table(Rows, Generic[R]):
     def _definition(self, conversions: Mapping[str, ir.ConvertDef]) -> ir.TableDef:
         """The plan's ``TableDef``, given the conversions of its columns as they were compiled."""
         columns = [f.to_column(conversions.get(f.name)) for f in self._schema.fields]
-        indexes = list(self._indexes)
+        indexes = [list(columns) for columns in self._indexes]
         return {"name": self.name, "columns": columns, "indexes": indexes, "groups": self._schema.groups}
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
@@ -81,8 +81,9 @@ class Table(Rows, Generic[R]):
         return self._role(key, "row", over, columns)
 
     def all(self) -> SelectedRows[R]:
-        """All rows of the table as they are before the transaction, to loop over in the order of their keys, and to
-        count with ``len``. The loop only reads; rows that the transaction has deleted are passed over.
+        """All rows of the table that there are before the transaction, to loop over in the order of their keys, and to
+        count with ``len``. The loop may set their columns and delete them; rows that are deleted by then are passed
+        over.
 
         Each transaction of the program then runs one event at a time, and the rows are found and sorted for each event:
         for small tables."""
@@ -103,7 +104,8 @@ class Table(Rows, Generic[R]):
 
     def first(self, column: str, n: int = 1, *, descending: bool = False) -> SelectedRows[R]:
         """The ``n`` rows with the least values of a column, or with ``descending=True`` the greatest, in this order.
-        Those of equal values are in the order of their keys; rows without a value come last."""
+        Those of equal values are in the order of their keys; rows without a value come last. An index that has the
+        column after those of ``where`` gives them without a look at others."""
         return self._selection().first(column, n, descending=descending)
 
     def top(self, n: int, *, by: str) -> SelectedRows[R]:

@@ -177,13 +177,15 @@ fn listing(job: &Job, program: &Program) -> String {
 fn columns(text: &mut String, table: &Table) {
     for (index, column) in table.columns.iter().enumerate() {
         let key = if table.key.contains(&index) { " (key)" } else { "" };
-        let indexed = if table.indexes.contains(&index) { " (indexed)" } else { "" };
         if let Some(window) = &column.window {
             let _ = writeln!(text, "  {}: {window}", column.name);
             continue;
         }
         let default = column.default.as_ref().map_or(String::new(), |v| format!(" = {}", value(v, column.ty.ty)));
-        let _ = writeln!(text, "  {}: {}{default}{key}{indexed}", column.name, column.ty);
+        let _ = writeln!(text, "  {}: {}{default}{key}", column.name, column.ty);
+    }
+    for index in &table.indexes {
+        let _ = writeln!(text, "  index of {}", table.named(index));
     }
 }
 

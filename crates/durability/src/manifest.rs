@@ -14,11 +14,12 @@ use tidemill_plan::{Keep, Origin, Plan, Program, Table, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
-/// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key.
+/// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key; version 9
+/// indexes of several columns.
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.

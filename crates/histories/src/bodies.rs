@@ -3,7 +3,7 @@
 use crate::ast::*;
 use crate::expressions::{View, Visible, column_type, constant};
 use crate::random::Random;
-use crate::selections::random_selection;
+use crate::selections::{computed, random_selection};
 use crate::windows::{aggregates, usable};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::{
@@ -85,6 +85,9 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
             let selection = random_selection(random, table, &view, &roles, task.tables);
             roles.push(RoleDef { selection, ..all_rows(&format!("a{number}"), &table.name) });
         }
+        for number in 0..random.below(3) {
+            roles.extend(dependent_role(random, task, format!("d{number}"), &roles));
+        }
     }
     let outputs = (0..random.below(3)).map(|n| random_output(random, task, format!("e{n}"))).collect();
     let returned = random.chance(50).then(|| random_output(random, task, String::new()));
@@ -130,7 +133,6 @@ fn elements(schema: &Schema, list: &str, variable: &str) -> Vec<Visible> {
 }
 
 fn random_role(random: &mut Random, task: &Task, name: String, before: Option<&RoleDef>) -> RoleDef {
-    use AccessDef::*;
     // Another role on the table of the one before, often with its key: the two meet in one row.
     let again = before.filter(|_| random.chance(40));
     let table = match again {
@@ -153,13 +155,32 @@ fn random_role(random: &mut Random, task: &Task, name: String, before: Option<&R
             columns.map(|c| random_key(random, &view, c.ty.ty)).collect()
         }
     };
+    RoleDef { over, ..RoleDef::row(name, &table.name, key, random_access(random, table)) }
+}
+
+fn random_access(random: &mut Random, table: &TableDef) -> AccessDef {
+    use AccessDef::*;
     let has_defaults =
         table.columns.iter().all(|c| c.key || c.default.is_some() || c.ty.nullable || c.window.is_some());
-    let access = match has_defaults {
+    match has_defaults {
         true => *random.pick(&[Row, Row, Create, Create, Create, Read, ReadDefault]),
         false => *random.pick(&[Row, Row, Read]),
-    };
-    RoleDef { over, ..RoleDef::row(name, &table.name, key, access) }
+    }
+}
+
+/// A row whose key is made of what rows of earlier roles have, where one has what is needed.
+fn dependent_role(random: &mut Random, task: &Task, name: String, earlier: &[RoleDef]) -> Option<RoleDef> {
+    let table = random.pick(task.tables);
+    let mut view = event_view(task.schema, task.lists_open, 0);
+    view.strict = true;
+    let columns: Vec<&ColumnDef> = table.columns.iter().filter(|column| column.key).collect();
+    let first = computed(random, columns[0], &view, earlier, task.tables)?;
+    let mut key = vec![first];
+    for column in &columns[1..] {
+        let of_rows = computed(random, column, &view, earlier, task.tables).filter(|_| random.chance(50));
+        key.push(of_rows.unwrap_or_else(|| random_key(random, &view, column.ty.ty)));
+    }
+    Some(RoleDef::row(name, &table.name, key, random_access(random, table)))
 }
 
 /// One column of a key. Mostly a field as it is, so that rows are found.
@@ -275,7 +296,7 @@ impl Body<'_> {
 
     fn writable(&self, random: &mut Random) -> Option<RoleDef> {
         let mut roles = self.reachable();
-        roles.retain(|r| matches!(r.access, AccessDef::Row | AccessDef::Create));
+        roles.retain(|r| matches!(r.access, AccessDef::Row | AccessDef::Create | AccessDef::All));
         random.pick_any(&roles).map(|r| (*r).clone())
     }
 
@@ -482,7 +503,7 @@ impl Body<'_> {
     }
 
     fn insert(&mut self, random: &mut Random) -> Option<Stmt> {
-        let role = self.writable(random)?;
+        let role = self.writable(random).filter(|role| role.access != AccessDef::All)?;
         let view = self.view();
         let mut values = Vec::new();
         for column in self.table(&role).columns.iter().filter(|c| !c.key && c.window.is_none()) {

@@ -38,7 +38,7 @@ pub fn random_over(
             by.push((key.to_string(), event(key)));
         }
     }
-    if random.chance(12)
+    if random.chance(16)
         && let Some(top) = random_top(random, schema)
     {
         let windows = WindowsDef::Counting { count: 1 };

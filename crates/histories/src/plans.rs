@@ -137,7 +137,13 @@ fn random_indexes(seed: u64, tables: &mut [TableDef]) {
     for table in tables {
         let can_have = |column: &&ColumnDef| column.window.is_none() && column.ty.ty != Type::Float;
         let columns = table.columns.iter().filter(can_have).filter(|_| random.chance(50));
-        table.indexes = columns.map(|column| column.name.clone()).collect();
+        table.indexes = columns.map(|column| vec![column.name.clone()]).collect();
+        let mut several: Vec<String> = table.columns.iter().filter(can_have).map(|c| c.name.clone()).collect();
+        random.shuffle(&mut several);
+        several.truncate(random.between(2, 3));
+        if several.len() > 1 {
+            table.indexes.push(several);
+        }
     }
 }
 

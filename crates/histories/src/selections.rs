@@ -5,7 +5,9 @@ use crate::bodies::random_key;
 use crate::expressions::View;
 use crate::random::Random;
 use tidemill_model::{Type, Value};
-use tidemill_plan::{AccessDef, ColumnDef, ConditionDef, Direction, Expr, OrderDef, RoleDef, SelectionDef, TableDef};
+use tidemill_plan::{
+    AccessDef, BinaryOp, ColumnDef, ConditionDef, Direction, Expr, OrderDef, RoleDef, SelectionDef, TableDef,
+};
 
 /// Rows of a table, chosen by what `view` has, or by what the rows of earlier roles have.
 pub fn random_selection(
@@ -22,7 +24,7 @@ pub fn random_selection(
     let mut conditions = Vec::new();
     for _ in 0..random.below(3) {
         let column = *random.pick(&columns);
-        conditions.push(condition(random, column, view, &cells(column, earlier, tables)));
+        conditions.push(condition(random, column, view, earlier, tables));
     }
     let order = random.chance(45).then(|| {
         let direction = *random.pick(&[Direction::Ascending, Direction::Descending]);
@@ -31,9 +33,15 @@ pub fn random_selection(
     SelectionDef { conditions, order }
 }
 
-fn condition(random: &mut Random, column: &ColumnDef, view: &View, cells: &[Expr]) -> ConditionDef {
-    let value = |random: &mut Random| match random.pick_any(cells) {
-        Some(cell) if random.chance(40) => cell.clone(),
+fn condition(
+    random: &mut Random,
+    column: &ColumnDef,
+    view: &View,
+    earlier: &[RoleDef],
+    tables: &[TableDef],
+) -> ConditionDef {
+    let value = |random: &mut Random| match computed(random, column, view, earlier, tables) {
+        Some(of_rows) if random.chance(40) => of_rows,
         _ if random.chance(8) => literal(Value::Null),
         _ => random_key(random, view, column.ty.ty),
     };
@@ -45,13 +53,25 @@ fn condition(random: &mut Random, column: &ColumnDef, view: &View, cells: &[Expr
     between(&column.name, low, bound(random))
 }
 
-/// What the rows of earlier roles have of a column's type.
-fn cells(column: &ColumnDef, earlier: &[RoleDef], tables: &[TableDef]) -> Vec<Expr> {
+/// A value of a column's type that reads a row of an earlier role, if one has what it takes. It may fail.
+pub fn computed(
+    random: &mut Random,
+    column: &ColumnDef,
+    view: &View,
+    earlier: &[RoleDef],
+    tables: &[TableDef],
+) -> Option<Expr> {
     let one_row = earlier.iter().filter(|role| role.over.is_none() && role.access != AccessDef::All);
-    let of = |role: &RoleDef| -> Vec<Expr> {
+    let of = |role: &RoleDef| -> Vec<(String, Expr)> {
         let table = tables.iter().find(|table| table.name == role.table).expect("a role's table is there");
         let fits = table.columns.iter().filter(|other| other.window.is_none() && other.ty.ty == column.ty.ty);
-        fits.map(|other| cell(&role.name, &other.name)).collect()
+        fits.map(|other| (role.name.clone(), cell(&role.name, &other.name))).collect()
     };
-    one_row.flat_map(of).collect()
+    let cells: Vec<(String, Expr)> = one_row.flat_map(of).collect();
+    let (role, cell) = random.pick_any(&cells)?.clone();
+    Some(match random.below(4) {
+        0 if column.ty.ty == Type::Int => binary(BinaryOp::Add, cell, random_key(random, view, Type::Int)),
+        1 => if_else(exists(&role), cell, random_key(random, view, column.ty.ty)),
+        _ => cell,
+    })
 }

@@ -42,7 +42,7 @@ pub use program::{
     ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest,
     Transaction, TransactionId, WordOp, bad_schema,
 };
-pub use selection::{Condition, ConditionDef, Direction, Order, OrderDef, Selection, SelectionDef, Test, TestDef};
+pub use selection::{Condition, ConditionDef, Direction, Fit, Order, OrderDef, Selection, SelectionDef, Test, TestDef};
 pub use waves::Waves;
 pub use window::{BANDS, COUNTER_ROWS, COUNTERS, HOME_BAND, Keep, REGISTERS, Slices, Window, record_nulls};
 

@@ -49,9 +49,9 @@ pub struct TableDef {
     pub name: String,
     /// Columns in declaration order.
     pub columns: Vec<ColumnDef>,
-    /// Columns whose values [`RoleDef::selection`] finds by an index, without a look at all rows.
+    /// Indexes, each of one column or several, by which [`RoleDef::selection`] finds rows without a look at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub indexes: Vec<String>,
+    pub indexes: Vec<Vec<String>>,
     /// Into which groups its keys fall that no transaction crosses ([`crate::Groups`]), if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroupsDef>,
@@ -640,7 +640,7 @@ pub enum AccessDef {
     /// `table.read(key, default=True)`: read only; a missing row reads as the columns' defaults.
     ReadDefault,
     /// `table.all()`, `.where(…)`, `.between(…)`, `.first(…)` and `.top(…)`: the rows of the table that [`RoleDef::selection`]
-    /// chooses, by [`StmtNode::ForRows`] and [`ExprNode::Rows`]; read only. The key is empty.
+    /// chooses, by [`StmtNode::ForRows`] and [`ExprNode::Rows`]. None is inserted. The key is empty.
     All,
 }
 

@@ -24,7 +24,7 @@
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
 use crate::{Aggregate, Ask, Limits, Selection, Window};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
 
@@ -139,6 +139,21 @@ impl Program {
     }
 }
 
+/// Indexes as they are written; before version 9 of the format of states each was a column.
+fn columns_of_indexes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<usize>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Columns {
+        One(usize),
+        Several(Vec<usize>),
+    }
+    let several = |columns| match columns {
+        Columns::One(column) => vec![column],
+        Columns::Several(columns) => columns,
+    };
+    Ok(Vec::<Columns>::deserialize(from)?.into_iter().map(several).collect())
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
@@ -148,9 +163,9 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// Indices of the key columns, in order; at least one.
     pub key: Vec<usize>,
-    /// The columns with an index.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub indexes: Vec<usize>,
+    /// Its indexes: of each the columns, the first of which counts most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "columns_of_indexes")]
+    pub indexes: Vec<Vec<usize>>,
     /// Declared groups of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroups>,
@@ -166,6 +181,14 @@ pub struct KeyGroups {
     pub column: usize,
     /// How many.
     pub count: usize,
+}
+
+impl Table {
+    /// The columns of an index by name.
+    pub fn named(&self, index: &[usize]) -> String {
+        let names: Vec<&str> = index.iter().map(|&column| self.columns[column].name.as_str()).collect();
+        names.join(", ")
+    }
 }
 
 /// A column of a table.
@@ -705,9 +728,8 @@ pub struct Role {
     /// no row. Pure: over `Field`, and over `Element { loop_id: 0 }` for the element in question. Key
     /// expressions cannot fail: analysis refuses those that could, except for `None`.
     ///
-    /// A *dependent* key has a `Cell` of an earlier role among its parts. Its parts are evaluated before the
-    /// body, in the order of roles, on the rows as they are before the transaction; where one fails, because
-    /// there is no row to read, there is none for this role either.
+    /// A *dependent* key reads the rows of earlier roles. Its parts are evaluated before the body, in the order of roles, on
+    /// the rows as they are before the transaction; where one fails, there is no row for this role. Its reasons are not told.
     pub key: Vec<Expr>,
     /// The list field with a row per element.
     pub over: Option<usize>,
@@ -715,7 +737,7 @@ pub struct Role {
     /// hand, from 0, in the order of [`Role::selection`] or of keys (false before true, words by number, text and bytes by
     /// their bytes). The rows are those before the transaction, and stay at their numbers: one that is deleted is missing
     /// then. A loop from 0 to [`Node::Rows`] sets the local, nothing else does, and the role's cells are read inside of such
-    /// a loop only. The key is empty, nothing is written, and nothing is shown with an abort.
+    /// a loop only. The key is empty, nothing is inserted, and nothing is shown with an abort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<LocalId>,
     /// Which rows such a role is: chosen on the rows as they are before the transaction.
@@ -746,9 +768,9 @@ impl Role {
         self.is_dependent() || self.scan.is_some()
     }
 
-    /// Whether its key depends on a value that is read.
+    /// Whether its key depends on rows that are read.
     pub fn is_dependent(&self) -> bool {
-        self.key.iter().any(|part| matches!(part.node, Node::Cell { .. }))
+        self.key.iter().any(Expr::reads_rows)
     }
 
     /// The end of the names of hidden roles, each of the row that says when another role's row wakes.

@@ -27,7 +27,7 @@ pub struct ConditionDef {
     pub test: TestDef,
 }
 
-/// What a value is compared with. The expressions are over `Event` fields, or a `Cell` of an earlier role alone.
+/// What a value is compared with. The expressions are over `Event` fields and cells of earlier roles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestDef {
@@ -97,7 +97,7 @@ pub struct Condition {
 }
 
 /// See [`TestDef`]. The expressions have the type of the column, of as many digits as a decimal can have, and may be null.
-/// They cannot fail but where the row is missing that one is read from: then no row is chosen.
+/// Only those that read rows can fail: then no row is chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// Equal; null equals only null.
@@ -122,6 +122,29 @@ pub struct Order {
     pub count: u64,
 }
 
+/// What of a selection an index serves: conditions by their number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fit {
+    /// Those of the same value, one for each of the first columns of the index.
+    pub same: Vec<usize>,
+    /// Whether the column after those is the one that the rows are ordered by.
+    pub is_ordered: bool,
+    /// The one of bounds for the column after those.
+    pub between: Option<usize>,
+}
+
+impl Fit {
+    /// Of two indexes the one where this is greater is used.
+    pub fn rank(&self) -> (usize, bool, bool) {
+        (self.same.len(), self.is_ordered, self.between.is_some())
+    }
+
+    /// Whether it serves that condition.
+    pub fn serves(&self, condition: usize) -> bool {
+        self.same.contains(&condition) || self.between == Some(condition)
+    }
+}
+
 impl Selection {
     /// Whether it is all rows, in the order of their keys.
     pub fn is_all(&self) -> bool {
@@ -134,6 +157,23 @@ impl Selection {
             Test::Same(value) => vec![value],
             Test::Between { low, high } => low.iter().chain(high).collect(),
         })
+    }
+
+    /// How an index of these columns serves it; none if it does not.
+    pub fn fit(&self, index: &[usize]) -> Option<Fit> {
+        let mut fit = Fit::default();
+        for column in index {
+            let of = |is: fn(&Test) -> bool| {
+                self.conditions.iter().position(|condition| condition.column == *column && is(&condition.test))
+            };
+            let Some(same) = of(|test| matches!(test, Test::Same(_))) else {
+                fit.between = of(|test| matches!(test, Test::Between { .. }));
+                fit.is_ordered = self.order.is_some_and(|order| order.column == *column);
+                break;
+            };
+            fit.same.push(same);
+        }
+        (fit != Fit::default()).then_some(fit)
     }
 
     /// The columns that are compared.

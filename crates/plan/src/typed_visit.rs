@@ -107,6 +107,15 @@ impl Expr {
         }
         visit(self);
     }
+
+    /// Whether it reads rows of roles.
+    pub fn reads_rows(&self) -> bool {
+        let mut reads = false;
+        self.each(&mut |inner| {
+            reads |= matches!(inner.node, Node::Cell { .. } | Node::Exists { .. } | Node::Rows { .. });
+        });
+        reads
+    }
 }
 
 impl Stmt {

@@ -28,7 +28,7 @@ fn plan(selection: SelectionDef) -> PlanBuilder {
             let recent = WindowDef::Last(3);
             let t = t.key("id", Type::Int).column("item", ColumnType::optional(Type::Str));
             let t = t.column_or("price", Type::Decimal { digits: 9, scale: 2 }, Value::Int(0));
-            t.column_or("speed", Type::Float, Value::Float(0.0)).window("recent", Type::Int, recent).index("item")
+            t.column_or("speed", Type::Float, Value::Float(0.0)).window("recent", Type::Int, recent).index(["item"])
         })
         .source("s", |s| {
             let s = s.field("id", Type::Int).field("item", Type::Str).field("x", Type::Float);
@@ -82,10 +82,10 @@ fn indexes_of_columns_that_can_have_none() {
         ("speed", "'speed' has an index, and is a float; index a column of ints, decimals, times or texts"),
         ("recent", "'recent' has an index, and is a window"),
         ("prise", "no column 'prise'; did you mean 'price'?"),
-        ("item", "index of 'item' is declared twice"),
+        ("price", "column of an index 'price' is declared twice"),
     ] {
         let mut plan = plan(SelectionDef::default()).build();
-        plan.tables[0].indexes.push(column.into());
+        plan.tables[0].indexes.push(vec!["price".into(), column.into()]);
         let errors = analyze(&plan).expect_err("it can have no index");
         assert!(errors.iter().any(|error| error.to_string() == format!("table 'offers': {message}")), "{errors:?}");
     }

@@ -223,7 +223,7 @@ fn random_histories() {
 }
 
 /// With this number of histories, the decision chooses more than four workers for some epoch.
-const SHARED_WIDELY: u64 = 2_000;
+const SHARED_WIDELY: u64 = 20_000;
 
 /// With this number of histories, every policy runs with every number of workers, on one socket and on two.
 const ALL_WAYS: u64 = 300_000;

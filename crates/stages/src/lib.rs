@@ -18,6 +18,7 @@ pub mod gate;
 pub mod given;
 pub mod input;
 pub mod io;
+mod listed;
 pub mod machine;
 pub mod prepare;
 pub mod stream_state;

@@ -1,15 +1,16 @@
 //! The rows of a table that a selection chooses, for a transaction that reads them.
 //!
-//! Nothing is kept between two scans but indexes ([`ColumnIndex`]). A condition on a column with an index looks at the rows
-//! that it holds for; without one all slots are looked at. The k chosen rows are sorted, k log k.
+//! Nothing is kept between two scans but indexes ([`ColumnIndex`]). With one that fits, only the rows are looked at that pass
+//! its conditions, and with one that has the order, no more of them than are wanted; without one all slots are looked at. The
+//! k rows that pass are sorted, k log k, unless an index has the order.
 
 use crate::blob;
-use crate::column_index::{ColumnIndex, Search};
+use crate::column_index::ColumnIndex;
 use crate::rows::{RowAddress, read};
 use crate::table::Table;
 use std::cmp::Ordering;
 use tidemill_model::{Type, VIRTUAL_NODE_COUNT};
-use tidemill_plan::{Condition, Direction, Order, Selection, Test};
+use tidemill_plan::{Condition, Direction, Fit, Order, Selection, Test};
 
 /// The value of a cell, or what one is compared with. Two of one column have an order: words by number, floats by IEEE, text
 /// and bytes by their bytes.
@@ -30,6 +31,15 @@ impl CellValue<'_> {
     fn has_place(&self) -> bool {
         *self != CellValue::None && self.partial_cmp(self).is_some()
     }
+}
+
+/// What rows are looked for by a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Search<'a> {
+    /// Those with this value.
+    Same(CellValue<'a>),
+    /// Those with a value within bounds, both included; a bound of no value bounds nothing.
+    Between(CellValue<'a>, CellValue<'a>),
 }
 
 impl Search<'_> {
@@ -61,29 +71,34 @@ impl Table {
         indexes: &mut [ColumnIndex],
         rows: &mut Vec<RowAddress>,
     ) {
-        let (first, mut searches) = (rows.len(), searches(&selection.conditions, values));
-        let holds = |searches: &[(usize, Search<'_>)], row: RowAddress| {
-            searches.iter().all(|(column, search)| search.holds(self.comparable(row, *column)))
+        let (first, searches) = (rows.len(), searches(&selection.conditions, values));
+        let order = selection.order.as_ref();
+        let fits = indexes.iter_mut().filter_map(|index| Some((selection.fit(index.columns())?, index)));
+        let best = fits.max_by_key(|(fit, _)| fit.rank());
+        let holds = |row: RowAddress, fit: Option<&Fit>| {
+            let mut left =
+                searches.iter().enumerate().filter(|(number, _)| !fit.is_some_and(|fit| fit.serves(*number)));
+            left.all(|(_, (column, search))| search.holds(self.comparable(row, *column)))
         };
-        let indexed = searches.iter().position(|(column, _)| indexes.iter().any(|index| index.column() == *column));
-        if let Some((column, search)) = indexed.map(|indexed| searches.swap_remove(indexed)) {
-            let mut found = Vec::new();
-            let index = indexes.iter_mut().find(|index| index.column() == column).expect("an index of this column");
+        match best {
+            Some((fit, index)) => {
+                // SAFETY: by the caller.
+                unsafe { index.find(self, (&fit, &searches, order), |row| holds(row, Some(&fit)), rows) };
+                if fit.is_ordered {
+                    return;
+                }
+            }
             // SAFETY: by the caller.
-            unsafe { index.find(self, search, &mut found) };
-            rows.extend(found.into_iter().filter(|&row| holds(&searches, row)));
-        } else {
-            // SAFETY: by the caller.
-            unsafe {
+            None => unsafe {
                 self.each_existing(|row| {
-                    if holds(&searches, row) {
+                    if holds(row, None) {
                         rows.push(row);
                     }
                 });
-            }
+            },
         }
         rows[first..].sort_unstable_by(|&left, &right| self.compare_keys(left, right));
-        if let Some(order) = &selection.order {
+        if let Some(order) = order {
             rows[first..].sort_by(|&left, &right| self.compare_by(order, left, right));
             rows.truncate(first.saturating_add(usize::try_from(order.count).unwrap_or(usize::MAX)));
         }
@@ -124,7 +139,7 @@ impl Table {
         }
     }
 
-    fn compare_keys(&self, left: RowAddress, right: RowAddress) -> Ordering {
+    pub(crate) fn compare_keys(&self, left: RowAddress, right: RowAddress) -> Ordering {
         let parts = self.key_cells().iter().map(|cell| {
             // SAFETY: slots of this table, whose key cells never change and own live blobs (invariants 2 and 4).
             unsafe {

@@ -24,11 +24,11 @@ impl Subject {
             name: "numbers".into(),
             columns: vec![Column::new("key", ColumnType::required(Type::Int)), value],
             key: vec![0],
-            indexes: vec![1],
+            indexes: vec![vec![1]],
             groups: None,
             is_hidden: false,
         });
-        Subject { table, indexes: vec![ColumnIndex::new(1)], values: BTreeMap::new() }
+        Subject { table, indexes: vec![ColumnIndex::new(vec![1])], values: BTreeMap::new() }
     }
 
     /// Touches rows, then sets their values; none deletes the row.

@@ -116,16 +116,23 @@ class RoleCompiler:
 
     def _function(self, function: Callable[..., Any], node: ast.expr) -> ir.Expr:
         source, definition = find(function, self._scope.source.place)
-        names = [a.arg for a in definition.args.args]
-        count = 1 if self._role.over is None else 2
-        if len(names) != count:
-            takes = "the event" if count == 1 else "the event and an element of the list"
-            raise source.refuse(definition, f"a function of a role takes {takes}, not {len(names)} arguments")
+        event, *others = [a.arg for a in definition.args.args] or [""]
+        if self._role.over is None:
+            for name in others:
+                if name not in self._earlier:
+                    hint = "a function of a role takes the event, and roles before it by their names"
+                    raise source.refuse(definition, f"no role '{name}' before '{self._name}'", hint)
+        if not event or (self._role.over is not None and len(others) != 1):
+            takes = "the event" if self._role.over is None else "the event and an element of the list"
+            count = len(definition.args.args)
+            raise source.refuse(definition, f"a function of a role takes {takes}, not {count} arguments")
         assert isinstance(function, FunctionType)
         context = self._scope.context
-        scope = Scope(context.sources.add(source), function, context, events={names[0]}, lists=self._scope.lists)
-        if self._role.over is not None:
-            scope.elements[names[1]] = Element(self._role.over, self._role.over)
+        scope = Scope(context.sources.add(source), function, context, events={event}, lists=self._scope.lists)
+        if self._role.over is None:
+            scope.roles.update((name, name) for name in others)
+        else:
+            scope.elements[others[0]] = Element(self._role.over, self._role.over)
         return Expressions(scope).translate(expression_of(source, definition))
 
     def _node_of(self, part: object, keyword: str | None = None) -> ast.expr:

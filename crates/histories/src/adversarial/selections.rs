@@ -46,6 +46,8 @@ fn as_text(value: Expr) -> Expr {
 
 fn roles() -> Vec<RoleDef> {
     let (up, down) = (Direction::Ascending, Direction::Descending);
+    let side = || same("side", event("side"));
+    let within = || between("price", Some(event("low")), Some(event("high")));
     vec![
         role("own", "orders", vec![event("id")], AccessDef::Create),
         role("other", "orders", vec![event("other")], AccessDef::Row),
@@ -61,17 +63,23 @@ fn roles() -> Vec<RoleDef> {
         rows_of("best", "orders", vec![same("side", event("side"))], first("price", down, 2)),
         rows_of("least", "orders", vec![between("amount", Some(event("amount")), None)], first("amount", up, 1)),
         rows_of("key", "orders", vec![same("id", event("other"))], None),
+        rows_of("cheap", "orders", vec![side(), between("price", Some(event("low")), None)], first("price", up, 2)),
+        rows_of("large", "orders", vec![side(), within()], first("amount", down, 3)),
     ]
 }
 
-const LISTED: [&str; 11] =
-    ["alike", "as_own", "as_other", "none", "near", "upward", "fast", "slow", "best", "least", "key"];
+const LISTED: [&str; 13] =
+    ["alike", "as_own", "as_other", "none", "near", "upward", "fast", "slow", "best", "least", "key", "cheap", "large"];
 
-/// Each event changes or deletes a row, lists what conditions choose before and after, and may abort then; the next event
+/// Indexes of several columns: such that serve conditions, an order, or both, by all of their columns or by the first.
+pub const SEVERAL: [&[&str]; 5] =
+    [&["side", "price"], &["side", "amount", "price"], &["price", "id"], &["amount", "side"], &["id", "side"]];
+
+/// Each event changes or deletes a row, or those that it has chosen, lists what conditions choose before and after, and may abort then; the next event
 /// finds the rows of before. A second transaction on the same event sees what the first has left.
 ///
-/// `indexes`: the columns that have one.
-pub fn of_changes(indexes: &[&str]) -> History {
+/// `indexes`: of which columns there are some.
+pub fn of_changes(indexes: &[&[&str]]) -> History {
     let schema = Schema::scalars([
         ("id", ColumnType::required(Type::Int)),
         ("other", Type::Int.into()),
@@ -94,6 +102,17 @@ pub fn of_changes(indexes: &[&str]) -> History {
             vec![],
         ),
     ]);
+    let takes = expr(ExprNode::Any(vec![is("take"), is("take then abort")]));
+    let take = vec![
+        set("best", "amount", event("amount")),
+        set("best", "price", add(or_zero(cell("best", "price")), int(1))),
+        when(compare(CompareOp::Lt, or_zero(cell("best", "price")), int(2)), vec![delete("best")], vec![]),
+    ];
+    let clear = vec![when(exists("own"), vec![set("own", "side", event("side"))], vec![]), delete("near")];
+    body.extend([
+        when(takes, vec![for_rows("best", take)], vec![]),
+        when(is("take then abort"), vec![for_rows("near", clear), abort("after all were taken")], vec![]),
+    ]);
     body.extend(list(&LISTED));
     body.extend([
         assign("sum", row_count("near")),
@@ -107,11 +126,12 @@ pub fn of_changes(indexes: &[&str]) -> History {
         body: [list(&LISTED), vec![give_back(vec![("seen", local("seen"))])]].concat(),
         ..transaction("after", vec![named("changes")], roles(), vec![])
     };
-    let orders = TableDef { indexes: names(indexes), ..orders() };
+    let orders = TableDef { indexes: indexes.iter().map(|index| names(index)).collect(), ..orders() };
     let plan = plan("of_changes", vec![orders], vec![source("changes", schema)], vec![work, after]);
     let optional = |i: i64, every: i64, value: Value| if i % every == 0 { Value::Null } else { value };
     let change = |i: i64| {
-        let what = ["change", "change", "change", "delete", "abort", "change then abort"][(i * 7 % 23) as usize % 6];
+        let whats = ["change", "change", "change", "take", "delete", "abort", "change then abort", "take then abort"];
+        let what = whats[(i * 7 % 23) as usize % whats.len()];
         let speed = [0.0, -0.0, 1.5, f64::NAN, -2.0, f64::INFINITY][i as usize % 6];
         vec![
             Value::Int((i * 5) % 11 - 5),
@@ -129,7 +149,7 @@ pub fn of_changes(indexes: &[&str]) -> History {
 }
 
 /// A nested transaction changes what its root has chosen rows by, and aborts both now and then.
-pub fn nested(indexes: &[&str]) -> History {
+pub fn nested(indexes: &[&[&str]]) -> History {
     let schema = Schema::scalars([
         ("id", Type::Int.into()),
         ("side", ColumnType::optional(Type::Str)),
@@ -157,7 +177,7 @@ pub fn nested(indexes: &[&str]) -> History {
     let inner = TransactionDef { nested: true, ..inner };
     let listing = [list(&["alike", "best"]), vec![give_back(vec![("seen", local("seen"))])]].concat();
     let after = transaction("after", vec![committed("root")], role_of(event("id")), listing);
-    let orders = TableDef { indexes: names(indexes), ..orders() };
+    let orders = TableDef { indexes: indexes.iter().map(|index| names(index)).collect(), ..orders() };
     let plan = plan("nested", vec![orders], vec![source("changes", schema)], vec![root, inner, after]);
     let change = |i: i64| {
         let side = if i % 5 == 4 { Value::Null } else { str(["x", "xy", "y"][i as usize % 3]) };

@@ -14,9 +14,16 @@ pub(crate) const CANNOT_FAIL: &str = "cannot fail";
 pub(super) struct Reasons {
     texts: Vec<String>,
     never: bool,
+    /// Whether no reason is told: all ids are that of [`Reasons::never`].
+    untold: bool,
 }
 
 impl Reasons {
+    /// Reasons of which none is told: each id is that of [`Reasons::never`].
+    pub fn untold() -> Reasons {
+        Reasons { untold: true, ..Reasons::default() }
+    }
+
     /// The id of a text.
     pub fn id(&mut self, text: impl Into<String>) -> ReasonId {
         let text = text.into();
@@ -24,7 +31,7 @@ impl Reasons {
             self.texts.push(text);
             self.texts.len() - 1
         });
-        index as ReasonId
+        if self.untold { self.never() } else { index as ReasonId }
     }
 
     /// The id for a point that cannot fail: some valid one.

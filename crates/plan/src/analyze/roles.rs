@@ -43,9 +43,9 @@ impl RoleDraft {
         self.access == AccessDef::All
     }
 
-    /// Whether the row may be written.
+    /// Whether its rows may be written.
     pub fn writable(&self) -> bool {
-        matches!(self.access, AccessDef::Row | AccessDef::Create)
+        matches!(self.access, AccessDef::Row | AccessDef::Create | AccessDef::All)
     }
 
     /// The role, with what the body does with it.
@@ -152,8 +152,9 @@ fn key(def: &RoleDef, table: &Table, scope: &mut Scope<'_>) -> Checked<Vec<Typed
     parts.map(|(expr, &column)| key_part(def, table, column, expr, scope).map_err(|f| f.at(expr.span))).collect()
 }
 
-/// One part of a key. It must not fail: keys are resolved before the transaction runs.
+/// One part of a key. It must not fail, since keys are resolved before the transaction runs, unless it reads rows.
 fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mut Scope<'_>) -> Checked<Typed> {
+    scope.reasons = Reasons::untold();
     let value = scope.expression(expr)?;
     let column = &table.columns[column];
     if value.ty.ty == Type::Null {
@@ -161,25 +162,25 @@ fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mu
     }
     let mut wanted = column.ty;
     wanted.nullable = value.ty.nullable;
-    let is_cell = matches!(expr.node, ExprNode::Cell { .. });
-    if is_cell && def.over.is_some() {
+    let reads_rows = value.reads_rows();
+    if reads_rows && def.over.is_some() {
         return Err(Fault::new(format!(
             "role '{}' is over a list, so no part of its key can be read from a row",
             def.name
         ))
         .hint("name the row in a field of the event"));
     }
-    if is_cell && value.ty.ty != column.ty.ty {
+    if matches!(expr.node, ExprNode::Cell { .. }) && value.ty.ty != column.ty.ty {
         return Err(Fault::new(format!(
             "the key of role '{}' is read from {}, but key column '{}' is {}",
             def.name, value.ty.ty, column.name, column.ty.ty
         )));
     }
-    if is_cell {
-        // The row that it is read from may be missing.
-        return Ok(Typed { ty: ColumnType::optional(value.ty.ty), ..value });
-    }
     let key = scope.store(value, wanted, expr, &format!("key column '{}'", column.name))?;
+    if reads_rows {
+        // What it reads may be missing.
+        return Ok(Typed { ty: ColumnType::optional(key.ty.ty), ..key });
+    }
     match scope.reasons.first() {
         Some(reason) => Err(Fault::new(format!("the key of role '{}' could fail: {reason}", def.name))
             .hint("compute the key in a map, and run the transaction on the mapped stream")),

@@ -66,10 +66,11 @@ impl Chooser<'_, '_> {
         Ok(column)
     }
 
-    /// What a column is compared with. It must not fail: the rows are found before the transaction runs.
+    /// What a column is compared with. It must not fail, since the rows are found before the transaction runs, unless it reads
+    /// rows itself.
     fn value(&mut self, column: usize, expr: &Expr) -> Checked<Typed> {
         let column = &self.table.columns[column];
-        self.scope.reasons = Reasons::default();
+        self.scope.reasons = Reasons::untold();
         let value = self.scope.expression(expr)?;
         let ty = match column.ty.ty {
             Type::Decimal { scale, .. } => Type::Decimal { digits: DECIMAL_DIGITS_MAX, scale },
@@ -77,14 +78,15 @@ impl Chooser<'_, '_> {
         };
         let wanted = ColumnType { ty, nullable: value.ty.nullable };
         let target = format!("column '{}' of '{}'", column.name, self.table.name);
-        if matches!(expr.node, ExprNode::Cell { .. }) {
-            return match value.ty.ty == column.ty.ty {
-                // The row that it is read from may be missing.
-                true => Ok(Typed { ty: ColumnType::optional(value.ty.ty), ..value }),
-                false => Err(Fault::new(format!("{target} is {}, but {expr} is {}", column.ty.ty, value.ty.ty))),
-            };
+        if matches!(expr.node, ExprNode::Cell { .. }) && value.ty.ty != column.ty.ty {
+            return Err(Fault::new(format!("{target} is {}, but {expr} is {}", column.ty.ty, value.ty.ty)));
         }
+        let reads_rows = value.reads_rows();
         let value = self.scope.store(value, wanted, expr, &target)?;
+        if reads_rows {
+            // What it reads may be missing.
+            return Ok(Typed { ty: ColumnType::optional(value.ty.ty), ..value });
+        }
         match self.scope.reasons.first() {
             Some(reason) => Err(Fault::new(format!("what rows of '{}' are chosen by could fail: {reason}", self.role))
                 .hint("compute it in a map, and run the transaction on the mapped stream")),

@@ -105,11 +105,9 @@ impl<'b, 'a> Body<'b, 'a> {
         let (role, element) = self.scope.role(name)?;
         if !self.scope.roles[role].writable() {
             let table = &self.scope.table(role).name;
-            let hint = match self.scope.roles[role].is_scan() {
-                true => format!("name the row that is written by its key, in a role of its own: {table}.row(…)"),
-                false => format!("declare it with {table}.row(…)"),
-            };
-            return Err(Fault::new(format!("role '{name}' is only read")).hint(hint));
+            return Err(
+                Fault::new(format!("role '{name}' is only read")).hint(format!("declare it with {table}.row(…)"))
+            );
         }
         self.scope.usage[role].written = true;
         Ok((role, element))
@@ -157,6 +155,11 @@ impl<'b, 'a> Body<'b, 'a> {
 
     fn insert(&mut self, name: &str, values: &[(String, Expr)]) -> Checked<TypedStmt> {
         let (role, element) = self.written(name)?;
+        if self.scope.roles[role].is_scan() {
+            let table = &self.scope.table(role).name;
+            return Err(Fault::new(format!("the rows of '{name}' are there already"))
+                .hint(format!("name a new row by its key, in a role of its own: {table}.row(…)")));
+        }
         check_unique("column", values.iter().map(|(n, _)| n.as_str()))?;
         let table = self.scope.table(role);
         let mut given = Vec::new();

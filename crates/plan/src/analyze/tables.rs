@@ -41,10 +41,11 @@ fn table(def: &TableDef) -> Checked<Table> {
     Ok(Table { name: def.name.clone(), columns, key, indexes, groups, is_hidden: false })
 }
 
-/// The columns with an index.
-fn indexes(def: &TableDef, columns: &[Column]) -> Checked<Vec<usize>> {
-    check_unique("index of", def.indexes.iter().map(String::as_str))?;
-    let index = |name: &String| {
+/// The columns of each index.
+fn indexes(def: &TableDef, columns: &[Column]) -> Checked<Vec<Vec<usize>>> {
+    let names: Vec<String> = def.indexes.iter().map(|index| index.join(", ")).collect();
+    check_unique("index of", names.iter().map(String::as_str))?;
+    let column = |name: &String| {
         let names = columns.iter().map(|column| column.name.as_str());
         let column = columns.iter().position(|column| column.name == *name);
         let column = column.ok_or_else(|| Fault::unknown("column", name, names))?;
@@ -54,6 +55,13 @@ fn indexes(def: &TableDef, columns: &[Column]) -> Checked<Vec<usize>> {
                 .hint("index a column of ints, decimals, times or texts")),
             (None, _) => Ok(column),
         }
+    };
+    let index = |index: &Vec<String>| {
+        if index.is_empty() {
+            return Err(Fault::new("an index has no column"));
+        }
+        check_unique("column of an index", index.iter().map(String::as_str))?;
+        index.iter().map(column).collect()
     };
     def.indexes.iter().map(index).collect()
 }

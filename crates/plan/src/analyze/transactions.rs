@@ -127,9 +127,11 @@ pub(super) fn transaction(
 /// Notes what is read to find the rows of roles: by dependent keys, and by selections and the values in them.
 fn found_by(drafts: &[RoleDraft], usage: &mut [Usage]) {
     for part in drafts.iter().flat_map(|draft| draft.key.iter().chain(draft.selection.values())) {
-        if let Node::Cell { role, column, .. } = part.node {
-            usage[role].reads.insert(column);
-        }
+        part.each(&mut |inner| {
+            if let Node::Cell { role, column, .. } = inner.node {
+                usage[role].reads.insert(column);
+            }
+        });
     }
     for (draft, usage) in drafts.iter().zip(usage) {
         usage.reads.extend(draft.selection.columns());

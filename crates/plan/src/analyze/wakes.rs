@@ -92,6 +92,13 @@ impl Wakes {
         if roles.is_empty() {
             return Ok(Cow::Borrowed(def));
         }
+        if let Some(role) = roles.iter().find(|role| role.access == AccessDef::All) {
+            let RoleDef { name, table, .. } = role;
+            let what = format!("rows of '{table}' ask to be woken, so those of '{name}' are neither woken nor deleted");
+            return Err(Fault::new(what)
+                .hint(format!("name the row by its key, in a role of its own: {table}.row(…)"))
+                .into());
+        }
         let now = Now::of(def, streams, transactions);
         if let Some(now) = &now {
             self.note(def, now);

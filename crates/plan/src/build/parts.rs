@@ -50,9 +50,9 @@ impl TableBuilder {
         self
     }
 
-    /// The rows with a value of this column are found without a look at all rows.
-    pub fn index(mut self, column: impl Into<String>) -> Self {
-        self.table.indexes.push(column.into());
+    /// The rows with values of these columns, and the first by the last of them, are found without a look at all rows.
+    pub fn index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.table.indexes.push(columns.into_iter().map(Into::into).collect());
         self
     }
 

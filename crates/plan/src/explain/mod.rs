@@ -24,6 +24,9 @@ fn account(program: &Program) -> String {
     for table in program.tables.iter().filter(|table| !table.is_hidden) {
         let columns: Vec<String> = table.columns.iter().enumerate().map(|(i, c)| column(table, i, c)).collect();
         let _ = writeln!(text, "  {}: {}", table.name, columns.join(", "));
+        for index in &table.indexes {
+            let _ = writeln!(text, "    index of {}", table.named(index));
+        }
     }
     // What runs one event at a time is not scheduled.
     if Waves::of(program).is_some() {
@@ -80,12 +83,11 @@ fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String 
         return format!("{}: {window}", column.name);
     }
     let key = if table.key.contains(&index) { "key " } else { "" };
-    let indexed = if table.indexes.contains(&index) { "indexed " } else { "" };
     let default = match &column.default {
         Some(value) => format!(" = {}", expression::value(value, column.ty.ty)),
         None => String::new(),
     };
-    format!("{key}{indexed}{}: {}{default}", column.name, column.ty)
+    format!("{key}{}: {}{default}", column.name, column.ty)
 }
 
 /// What is allowed but probably not meant: streams that carry events nowhere.

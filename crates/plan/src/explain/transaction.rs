@@ -42,8 +42,9 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
 }
 
 fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
+    let mode = if role.written { "read and write" } else { "read only" };
     if role.scan.is_some() {
-        return format!("{} = {}, read only", role.name, selected(program, transaction, role));
+        return format!("{} = {}, {mode}", role.name, selected(program, transaction, role));
     }
     let names = match role.is_dependent() {
         true => Names::body(program, transaction),
@@ -51,7 +52,6 @@ fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
     };
     let key: Vec<String> = role.key.iter().map(|k| names.expression(k)).collect();
     let table = &program.tables[role.table].name;
-    let mode = if role.written { "read and write" } else { "read only" };
     let missing = match (role.missing, role.create) {
         (Missing::Abort, _) => "a missing row aborts",
         (Missing::Default, true) => "a missing row is created with the defaults",
@@ -91,10 +91,10 @@ fn selected(program: &Program, transaction: &Transaction, role: &Role) -> String
         let count = if *count == 1 { "one".into() } else { count.to_string() };
         let _ = write!(text, ", the {count} of the {which} {}", columns[*column].name);
     }
-    let indexed = role.selection.conditions.iter().map(|c| c.column).find(|c| indexes.contains(c));
-    match indexed {
-        Some(column) => {
-            let _ = write!(text, ", found by the index of {}", columns[column].name);
+    let fits = indexes.iter().filter_map(|index| Some((role.selection.fit(index)?, index)));
+    match fits.max_by_key(|(fit, _)| fit.rank()) {
+        Some((_, index)) => {
+            let _ = write!(text, ", found by the index of {}", program.tables[role.table].named(index));
         }
         None if !role.selection.is_all() => text.push_str(", found by a search of all rows"),
         None => {}

@@ -8,6 +8,7 @@ use crate::access::wakes::{self, Wakes};
 use crate::epoch::{Epoch, Work};
 use crate::given::captured_fields;
 use crate::input::Input;
+use crate::listed::list;
 use crate::machine::{InputContext, Machine, Scratch};
 use crate::prepare::changes::{self, Transactions};
 use crate::prepare::keys::{Fields, captured_value, resolve_captured, resolve_roles};
@@ -174,10 +175,10 @@ impl Cascade<'_> {
         indexes::note(machine, epoch, at, scratch);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
-        forget_scans(machine, epoch, at);
         if let Some(wakes) = &mut self.wakes {
             wakes.note(machine, epoch, at);
         }
+        forget_scans(machine, epoch, at);
         epoch.work.inputs[at.input].runs(at.event);
         let joint = machine.wiring.joint_of(at.input);
         // One event of a joint stands for all of its transactions.
@@ -225,7 +226,10 @@ impl Cascade<'_> {
 fn find_late(machine: &Machine, epoch: &mut Epoch, at: InputEvent, scratch: &mut Scratch) {
     let InputContext { transaction, code, .. } = machine.input(at.input);
     let (input, i) = (&mut epoch.work.inputs[at.input], at.event as usize);
-    for (r, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_found_late()) {
+    for (r, role) in transaction.roles.iter().enumerate() {
+        if role.scan.is_none() && code.keys[r].is_none() {
+            continue;
+        }
         let is_read = code.keys[r].as_ref().is_none_or(|key| capture(key, input, (r, i), scratch));
         let table = &machine.tables[role.table];
         input.rows[r][i] = match role.scan {
@@ -263,24 +267,17 @@ fn list_rows(
     values: Option<(&Vec<NativeColumn>, usize)>,
     rows: &mut Vec<RowAddress>,
 ) -> RowAddress {
-    rows.clear();
-    rows.push(0);
-    if let Some((columns, i)) = values {
+    list(rows, |rows| {
+        let Some((columns, i)) = values else { return };
         let values: Vec<CellValue<'_>> = columns.iter().map(|column| captured_value(column, i)).collect();
+        let indexes = &mut machine.column_indexes[role.table].lock();
         #[allow(unsafe_code)]
         // SAFETY: a program that scans follows its events one by one, on this worker; no transaction runs now. It is
         // refused where rows may be evicted.
         unsafe {
-            machine.tables[role.table].select(
-                &role.selection,
-                &values,
-                &mut machine.column_indexes[role.table].lock(),
-                rows,
-            );
+            machine.tables[role.table].select(&role.selection, &values, indexes, rows);
         }
-    }
-    rows[0] = rows.len() as RowAddress - 1;
-    rows.as_ptr() as RowAddress
+    })
 }
 
 /// Takes the addresses of the lists away, which the next transaction makes anew.

@@ -14,7 +14,7 @@ use typed_index_collections::TiVec;
 
 /// The indexes of a program's tables.
 pub fn of(program: &Program) -> TiVec<TableId, Mutex<Vec<ColumnIndex>>> {
-    let of_table = |columns: &Vec<usize>| Mutex::new(columns.iter().copied().map(ColumnIndex::new).collect());
+    let of_table = |indexes: &Vec<Vec<usize>>| Mutex::new(indexes.iter().cloned().map(ColumnIndex::new).collect());
     program.tables.iter().map(|table| of_table(&table.indexes)).collect()
 }
 

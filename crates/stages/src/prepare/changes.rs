@@ -6,6 +6,7 @@
 //! events one by one, and in the waves after the first, the rows are known only when the transaction is about to run.
 
 use crate::epoch::{Changes, Epoch, Omission};
+use crate::listed::listed;
 use crate::machine::Machine;
 use crate::wiring::{InputEvent, InputId};
 use std::ops::Range;
@@ -85,6 +86,12 @@ pub fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each
         return;
     }
     for (r, role) in machine.input(id).roles().iter().enumerate().filter(|(_, role)| role.written) {
+        if let (Transactions::One(at), Some(_)) = (of, role.scan) {
+            #[allow(unsafe_code)]
+            // SAFETY: its rows were listed when the transaction was about to run, and none has run since.
+            each(role.table, unsafe { listed(input.rows[r][at.event as usize]) });
+            continue;
+        }
         let range: Range<usize> = match (of, role.over) {
             (Transactions::Of(_), _) => 0..input.rows[r].len(),
             (Transactions::One(at), None) => at.event as usize..at.event as usize + 1,
