@@ -849,6 +849,7 @@ def busy():
     try:
         import pyarrow
         yield pyarrow.table({"n": [1]})
+        print("busy")
         while True:
             pass
     finally:
@@ -865,15 +866,18 @@ except ValueError:
 """
 
 
-@pytest.mark.parametrize(("which", "printed"), [("busy", ["failed", "left"]), ("quick", ["failed"])])
-def test_iterators_are_called_back(tmp_path, which, printed):
+@pytest.mark.parametrize("which", ["busy", "quick"])
+def test_iterators_are_called_back(tmp_path, which):
     """A run that failed leaves nobody behind in Python, where the end of the process would meet him."""
     path = tmp_path / "after.py"
     path.write_text(AFTER.replace("WHICH", which))
     for _ in range(5):
         ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
         assert (ran.returncode, ran.stderr) == (0, "")
-        assert sorted(ran.stdout.split()) == printed
+        printed = ran.stdout.split()
+        assert "failed" in printed
+        # The run may fail before the iterator is asked again.
+        assert "left" in printed or "busy" not in printed
 
 
 def test_epoch_records(tmp_path):

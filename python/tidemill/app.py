@@ -127,8 +127,8 @@ class App:
         for join in self._joins.values():
             streams += [join.joined, join.failed]
         streams += self._picked.values()
-        woken = (table.woken for table in self.tables.values())
-        return streams + [stream for stream in woken if self._plan.schema(stream.label) is not None]
+        of_tables = [stream for table in self.tables.values() for stream in (table.woken, table.changes)]
+        return streams + [stream for stream in of_tables if self._plan.schema(stream.label) is not None]
 
     # Declarations.
 
@@ -140,19 +140,21 @@ class App:
         rows: object = None,
         *,
         indexes: Iterable[Index] = (),
+        changes: bool = False,
         replace: bool = False,
     ) -> Table[R]:
         """A shared table of the rows of a class with at least one ``tm.key()``.
 
         ``rows`` is its content when a run begins: a connector (``tm.csv(...)``), Arrow data, or an
-        iterable of dicts. ``indexes`` are columns by which rows are found (``tm.index``). Raises ``PlanError``.
+        iterable of dicts. ``indexes`` are columns by which rows are found (``tm.index``). With ``changes`` the
+        stream ``table.changes`` has what is written to it. Raises ``PlanError``.
         """
         schema = declared_schema(row, Row, "a table", "tm.Row")
         own_name = checked(name or collection_name(row), "table")
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{own_name}'")
-        table: Table[R] = Table(self, own_name, schema, rows, indexed(own_name, schema, indexes))
+        table: Table[R] = Table(self, own_name, schema, rows, indexed(own_name, schema, indexes), changes)
         conversions = compile_conversions(own_name, schema)
         definition = table._definition({column: compiled.node for column, compiled in conversions.items()})
 

@@ -143,7 +143,14 @@ WindowColumn = TypedDict(
 ColumnDef = PlainColumn | WindowColumn
 KeyGroupsDef = TypedDict("KeyGroupsDef", {"column": str, "count": int})
 TableDef = TypedDict(
-    "TableDef", {"name": str, "columns": list[ColumnDef], "indexes": list[list[str]], "groups": KeyGroupsDef | None}
+    "TableDef",
+    {
+        "name": str,
+        "columns": list[ColumnDef],
+        "indexes": list[list[str]],
+        "changes": bool,
+        "groups": KeyGroupsDef | None,
+    },
 )
 
 # Streams, transactions, sinks.
@@ -157,7 +164,8 @@ LateRef = TypedDict("LateRef", {"late": str})
 BadRef = TypedDict("BadRef", {"bad": str})
 FailedRef = TypedDict("FailedRef", {"failed": str})
 WokenRef = TypedDict("WokenRef", {"woken": str})
-StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | WokenRef
+ChangesRef = TypedDict("ChangesRef", {"changes": str})
+StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | WokenRef | ChangesRef
 
 # Calls that may have keys are remembered for so many microseconds.
 Remembers = TypedDict("Remembers", {"remembers": int}, total=False)

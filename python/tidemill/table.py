@@ -32,7 +32,13 @@ class Table(Rows, Generic[R]):
     """
 
     def __init__(
-        self, app: App, name: str, schema: RecordSchema, rows: object = None, indexes: tuple[tuple[str, ...], ...] = ()
+        self,
+        app: App,
+        name: str,
+        schema: RecordSchema,
+        rows: object = None,
+        indexes: tuple[tuple[str, ...], ...] = (),
+        changes: bool = False,
     ) -> None:
         self._app = app
         self.name = name
@@ -40,6 +46,7 @@ class Table(Rows, Generic[R]):
         self._given = rows
         self._initial = rows
         self._indexes = indexes
+        self._changes = changes
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"
@@ -54,7 +61,13 @@ class Table(Rows, Generic[R]):
         """The plan's ``TableDef``, given the conversions of its columns as they were compiled."""
         columns = [f.to_column(conversions.get(f.name)) for f in self._schema.fields]
         indexes = [list(columns) for columns in self._indexes]
-        return {"name": self.name, "columns": columns, "indexes": indexes, "groups": self._schema.groups}
+        return {
+            "name": self.name,
+            "columns": columns,
+            "indexes": indexes,
+            "changes": self._changes,
+            "groups": self._schema.groups,
+        }
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
         """A row that the transaction may read and write. Touching a missing row aborts; with
@@ -120,6 +133,13 @@ class Table(Rows, Generic[R]):
     def woken(self) -> Stream[Any]:
         """The rows that wake, as a transaction asked with ``role.wake(at)``: the columns of the key, and ``at``."""
         return Stream(self._app, f"{self.name}.woken", {"woken": self.name})
+
+    @property
+    def changes(self) -> Stream[Any]:
+        """The rows that committed transactions have written or deleted, of a table that is declared with
+        ``changes=True``: the columns, of which those that are no part of the key are ``None`` in a row that is gone,
+        and ``deleted``. Windowed columns are left out."""
+        return Stream(self._app, f"{self.name}.changes", {"changes": self.name})
 
     def _role(self, key: tuple[Key, ...], access: str, over: str | None, values: dict[str, Value] | None = None) -> R:
         wanted = self._schema.keys

@@ -113,12 +113,28 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     if nests.chance(40) {
         nest(&mut nests, &mut plan);
     }
+    random_changes(seed, &mut plan);
     for number in 0..random.below(4) {
         let inputs = inputs(&plan, takes_late);
         let stream = random.pick(&inputs).stream.clone();
         plan.sinks.push(SinkDef { name: format!("out{number}"), stream });
     }
     plan
+}
+
+/// Wants the changes of some tables that are written.
+fn random_changes(seed: u64, plan: &mut Plan) {
+    let mut random = Random::new(seed ^ 0xc4_a9);
+    for table in 0..plan.tables.len() {
+        plan.tables[table].changes = random.chance(12);
+        let has_stream = |program: &Program| {
+            let name = format!("{}.changes", plan.tables[table].name);
+            program.streams.iter().any(|stream| stream.name == name)
+        };
+        if plan.tables[table].changes && !analyze(plan).is_ok_and(|program| has_stream(&program)) {
+            plan.tables[table].changes = false;
+        }
+    }
 }
 
 /// Nests some of the transactions that can be nested.
@@ -396,7 +412,7 @@ fn inputs(plan: &Plan, takes_late: bool) -> Vec<Input> {
 fn is_hidden(program: &Program, id: StreamId) -> bool {
     let of = |t: TransactionId| program.transactions[t].is_hidden();
     match program.streams[id].origin {
-        Origin::Committed(t) => of(t),
+        Origin::Committed(t) => of(t) && program.transactions[t].name != program.streams[id].name,
         Origin::Aborted(t) => of(t) || program.gives_first(t),
         Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
         Origin::Due(ref due) if due.is_wakes() => false,
@@ -422,6 +438,9 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
         }
         Origin::Source { .. } | Origin::Batch(_) | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
             StreamRef::Named(stream.name.clone())
+        }
+        Origin::Committed(t) if program.transactions[t].name == stream.name && stream.name.ends_with(".changes") => {
+            StreamRef::Changes(stream.name.trim_end_matches(".changes").to_owned())
         }
         Origin::Committed(t) => StreamRef::Committed(transaction(t)),
         Origin::Aborted(t) => StreamRef::Aborted(transaction(t)),

@@ -107,7 +107,7 @@ const KINDS: &[&str] = &[
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
-    "out closes", "out early results", "out tops", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
+    "out closes", "out early results", "out tops", "out changes", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
@@ -164,6 +164,9 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
                 Origin::Committed(of) if program.gives_first(of) => note("out first events".into()),
                 Origin::Committed(_) if stream.name.ends_with(".early") => note("out early results".into()),
                 Origin::Emitted(of, _) if program.transactions[of].name == stream.name => note("out tops".into()),
+                Origin::Committed(of) if program.transactions[of].name == stream.name && stream.name.contains('.') => {
+                    note("out changes".into());
+                }
                 _ => {}
             }
             let origin = format!("{:?}", stream.origin);

@@ -52,15 +52,18 @@ pub struct TableDef {
     /// Indexes, each of one column or several, by which [`RoleDef::selection`] finds rows without a look at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<Vec<String>>,
+    /// Whether its changes are a stream ([`StreamRef::Changes`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes: bool,
     /// Into which groups its keys fall that no transaction crosses ([`crate::Groups`]), if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroupsDef>,
 }
 
 impl TableDef {
-    /// A table without indexes and groups.
+    /// A table without indexes and groups, whose changes are no stream.
     pub fn new(name: impl Into<String>, columns: Vec<ColumnDef>) -> Self {
-        TableDef { name: name.into(), columns, indexes: Vec::new(), groups: None }
+        TableDef { name: name.into(), columns, indexes: Vec::new(), changes: false, groups: None }
     }
 }
 
@@ -377,6 +380,9 @@ pub enum StreamRef {
     Failed(String),
     /// The rows of a table that wake ([`StmtNode::Wake`]): the columns of the key, and `at`.
     Woken(String),
+    /// The rows of a table that committed transactions have written or deleted: its columns but for windows, of which those
+    /// that are no part of the key are nullable, and `deleted`. See [`TableDef::changes`].
+    Changes(String),
 }
 
 /// A stream that leaves the application.

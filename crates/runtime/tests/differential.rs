@@ -23,7 +23,7 @@ use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
 use support::{Sockets, Subject};
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_plan, random_data};
-use tidemill_plan::analyze;
+use tidemill_plan::{Waves, analyze};
 use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling, Scheme};
 
 /// Executions per plan and data: each is one history.
@@ -139,7 +139,10 @@ fn adversarial_histories() {
             let by_group = ["chain+operation,lazy+epoch", "epoch+chain,bfs", "operation,dfs,eager+epoch+operation"];
             let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
             let decided = [Scheduling::Auto, Scheduling::MorphStream].into_iter().chain(by_group);
-            for scheduling in fixed.chain(ORDERED.map(Scheduling::Baseline)).chain(decided) {
+            let all = decided.chain(fixed).chain(ORDERED.map(Scheduling::Baseline));
+            // A program that follows its events one by one is not scheduled.
+            let is_scheduled = Waves::of(&subject.program).is_some();
+            for scheduling in all.take(if is_scheduled { usize::MAX } else { 1 }) {
                 // Batches of odd size run on two sockets.
                 let sizes = [
                     (EpochSize::Events(1), 5),

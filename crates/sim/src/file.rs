@@ -86,7 +86,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        State::wait_to_sync(&self.state);
+        State::wait_to_sync(&self.state, &self.path);
         self.write(Operation::Sync, |state, fault| {
             let lies = state.lies_about(&self.path);
             match fault {

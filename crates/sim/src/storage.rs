@@ -24,8 +24,8 @@ pub(crate) struct State {
     calls: Vec<Call>,
     faults: BTreeMap<usize, Fault>,
     lies: BTreeSet<String>,
-    /// Whether syncs of files wait, and what tells them that they may go on.
-    syncs_wait: bool,
+    /// The directory of whose files syncs wait, if there is one, and what tells them that they may go on.
+    syncs_wait: Option<PathBuf>,
     go_on: Arc<Condvar>,
     /// Whether a file has only one name.
     has_no_links: bool,
@@ -52,11 +52,11 @@ impl State {
         Ok(fault)
     }
 
-    /// Waits until syncs may go on.
-    pub fn wait_to_sync(state: &Mutex<State>) {
+    /// Waits until a sync of this file may go on.
+    pub fn wait_to_sync(state: &Mutex<State>, path: &Path) {
         let mut state = state.lock();
         let go_on = state.go_on.clone();
-        go_on.wait_while(&mut state, |state| state.syncs_wait);
+        go_on.wait_while(&mut state, |state| state.syncs_wait.as_ref().is_some_and(|within| path.starts_with(within)));
     }
 
     /// Whether a sync of this file or directory does nothing.
@@ -76,7 +76,7 @@ pub struct HeldSyncs(SimStorage);
 impl Drop for HeldSyncs {
     fn drop(&mut self) {
         let state = &mut *self.0.0.lock();
-        state.syncs_wait = false;
+        state.syncs_wait = None;
         state.go_on.notify_all();
     }
 }
@@ -123,9 +123,9 @@ impl SimStorage {
         self.0.lock().lies.insert(end.into());
     }
 
-    /// As long as what it returns is held, syncs of files wait.
-    pub fn hold_syncs(&self) -> HeldSyncs {
-        self.0.lock().syncs_wait = true;
+    /// As long as what it returns is held, syncs of the files within a directory wait.
+    pub fn hold_syncs(&self, within: &Path) -> HeldSyncs {
+        self.0.lock().syncs_wait = Some(within.into());
         HeldSyncs(self.clone())
     }
 

@@ -11,7 +11,7 @@ use tidemill_plan::analyze;
 use tidemill_runtime::{SessionError, When};
 use tidemill_sim::SimStorage;
 
-/// While the disk does not answer, calls that ask for it are replied to, and no other. A crash then takes both back.
+/// While the disk of the state does not answer, calls that ask for it are replied to, and no other. A crash then takes both back.
 #[test]
 fn an_executed_call_is_replied_to_before_the_disk_has_it() {
     for (seed, crashes) in [(1, false), (2, true)] {
@@ -32,12 +32,12 @@ fn an_executed_call_is_replied_to_before_the_disk_has_it() {
         };
         let mut first = call(0, 1, When::Durable);
         assert_eq!(replied(0, first.next(None).expect("it is durable").expect("an outcome")), Said::Value(1));
-        let held = machine.hold_syncs();
+        let held = machine.hold_syncs(Path::new("state"));
         let mut early = call(1, 1, When::Executed);
         assert_eq!(replied(1, early.next(None).expect("it has run").expect("an outcome")), Said::Value(2));
         let mut late = call(2, 1, When::Durable);
         let mut soon = call(3, 2, When::Executed);
-        assert_eq!(replied(3, soon.next(None).expect("it has run").expect("an outcome")), Said::Aborted(Some(5)));
+        assert_eq!(replied(3, soon.next(None).expect("it has run").expect("an outcome")), Said::Aborted(Some(3)));
         let waits = late.next(Some(Instant::now() + Duration::from_millis(50)));
         assert!(matches!(waits, Err(SessionError::Timeout)), "it is not durable");
         if crashes {

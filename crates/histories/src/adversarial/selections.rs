@@ -126,7 +126,8 @@ pub fn of_changes(indexes: &[&[&str]]) -> History {
         body: [list(&LISTED), vec![give_back(vec![("seen", local("seen"))])]].concat(),
         ..transaction("after", vec![named("changes")], roles(), vec![])
     };
-    let orders = TableDef { indexes: indexes.iter().map(|index| names(index)).collect(), ..orders() };
+    let indexes = indexes.iter().map(|index| names(index)).collect();
+    let orders = TableDef { indexes, changes: true, ..orders() };
     let plan = plan("of_changes", vec![orders], vec![source("changes", schema)], vec![work, after]);
     let optional = |i: i64, every: i64, value: Value| if i % every == 0 { Value::Null } else { value };
     let change = |i: i64| {
@@ -177,7 +178,8 @@ pub fn nested(indexes: &[&[&str]]) -> History {
     let inner = TransactionDef { nested: true, ..inner };
     let listing = [list(&["alike", "best"]), vec![give_back(vec![("seen", local("seen"))])]].concat();
     let after = transaction("after", vec![committed("root")], role_of(event("id")), listing);
-    let orders = TableDef { indexes: indexes.iter().map(|index| names(index)).collect(), ..orders() };
+    let indexes = indexes.iter().map(|index| names(index)).collect();
+    let orders = TableDef { indexes, changes: true, ..orders() };
     let plan = plan("nested", vec![orders], vec![source("changes", schema)], vec![root, inner, after]);
     let change = |i: i64| {
         let side = if i % 5 == 4 { Value::Null } else { str(["x", "xy", "y"][i as usize % 3]) };

@@ -1,6 +1,7 @@
 //! The order in which streams and transactions can be typed: each after what it takes its events
 //! from. Also finds cycles, which no plan may have.
 
+use super::changes;
 use super::fault::Fault;
 use crate::{OriginDef, Plan, PlanError, StreamRef};
 
@@ -21,6 +22,10 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
             plan.streams.iter().position(|s| s.name == *name).map(FlowNode::Stream)
         }
         Woken(_) => None,
+        Changes(table) => {
+            let name = changes::name(table);
+            plan.transactions.iter().position(|t| t.name == name).map(FlowNode::Transaction)
+        }
         Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
             let of_window = name.strip_suffix(".early").or_else(|| name.strip_suffix(".add"));
             let name = of_window.unwrap_or(name);

@@ -13,6 +13,7 @@ mod arithmetic;
 mod batches;
 mod carry;
 mod cells;
+mod changes;
 mod coerce;
 mod comparison;
 mod conversion;
@@ -84,6 +85,7 @@ pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
 fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     let mut errors = Vec::new();
     whole::check(plan, &mut errors);
+    let plan = &*changes::expand(plan, &mut errors);
     let mut tables = tables::tables(plan, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
@@ -119,6 +121,12 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                 let typed = match (&def.over, &def.join) {
                     (None, Some(of)) => join::join(def, of, ids[index], &mut streams, &mut tables, &mut transactions),
                     (Some(_), Some(_)) => Err(Fault::new("it is a window and a join").hint("make two of it").into()),
+                    (None, None) if changes::is_own(&def.name) => {
+                        transaction(def, ids[index], &mut streams, &tables, None).map(|one| {
+                            streams.list[one.committed.stream].name.clone_from(&def.name);
+                            vec![one]
+                        })
+                    }
                     (None, None) => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
                         .and_then(|()| {

@@ -1,5 +1,6 @@
 //! Typing of a transaction's statements.
 
+use super::changes;
 use super::coerce::constant;
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::records::Outputs;
@@ -271,7 +272,9 @@ impl<'b, 'a> Body<'b, 'a> {
     }
 
     fn emit(&mut self, name: &str, record: &Record) -> Checked<TypedStmt> {
-        check_identifier("emission", name)?;
+        if !changes::is_own(name) {
+            check_identifier("emission", name)?;
+        }
         let fields = self.outputs.record(self.scope, Some(name), record)?;
         Ok(TypedStmt::Emit { output: self.outputs.emit_index(name), fields })
     }

@@ -2,6 +2,7 @@
 //! they are found again.
 
 use super::batches::batches;
+use super::changes;
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
 use super::limits;
@@ -77,7 +78,11 @@ impl<'a> Streams<'a> {
     /// The stream that a reference means.
     pub fn resolve(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
         use StreamRef::*;
-        if let Some(&id) = self.ids.get(reference) {
+        let of_changes = match reference {
+            Changes(table) => Some(Committed(changes::name(table))),
+            _ => None,
+        };
+        if let Some(&id) = self.ids.get(of_changes.as_ref().unwrap_or(reference)) {
             return Ok(id);
         }
         let (plan, ids) = (self.plan, &self.ids);
@@ -88,6 +93,8 @@ impl<'a> Streams<'a> {
                 }
                 Woken(table) => Fault::new(format!("no row of '{table}' is ever woken"))
                     .hint("declare a transaction with role.wake(at) before"),
+                Changes(table) => Fault::new(format!("the changes of '{table}' are no stream"))
+                    .hint("declare the table with changes=True, and before it is used a transaction that writes it"),
                 Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
                     Fault::unknown("transaction", name, plan.transactions.iter().map(|t| t.name.as_str()))
                 }

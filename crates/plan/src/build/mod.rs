@@ -180,6 +180,11 @@ pub fn woken(table: impl Into<String>) -> StreamRef {
     StreamRef::Woken(table.into())
 }
 
+/// What changes in a table.
+pub fn changes(table: impl Into<String>) -> StreamRef {
+    StreamRef::Changes(table.into())
+}
+
 /// The late events of a source.
 pub fn late(source: impl Into<String>) -> StreamRef {
     StreamRef::Late(source.into())

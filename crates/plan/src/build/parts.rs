@@ -56,6 +56,12 @@ impl TableBuilder {
         self
     }
 
+    /// Its changes are a stream.
+    pub fn changes(mut self) -> Self {
+        self.table.changes = true;
+        self
+    }
+
     /// Its keys are in so many groups, by the value of an int key column modulo their number: transactions that keep
     /// to one are scheduled group by group ([`crate::Groups`]).
     pub fn key_groups(mut self, column: impl Into<String>, count: usize) -> Self {

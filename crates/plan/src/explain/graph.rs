@@ -216,6 +216,9 @@ fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
             (NodeKind::Table, stream.name.strip_suffix(".woken").unwrap_or(&stream.name))
         }
         Origin::Due(_) => (NodeKind::Ticks, &stream.name),
+        Origin::Committed(t) if program.transactions[*t].name.ends_with(".changes") => {
+            (NodeKind::Table, stream.name.strip_suffix(".changes").unwrap_or(&stream.name))
+        }
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(*t),
         Origin::Late(of) | Origin::LateRoot(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
     }

@@ -27,7 +27,11 @@ impl Program {
 /// Whether a stream is a part of a window over a stream, or of how late events come in, and no result of its own.
 pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
-        Origin::Committed(of) => program.transactions[of].is_hidden(),
+        // The changes of a table are what a hidden transaction passes on.
+        Origin::Committed(of) => {
+            let of = &program.transactions[of];
+            of.is_hidden() && of.name != program.streams[id].name
+        }
         Origin::Aborted(of) => {
             let is_hidden = program.transactions[of].is_hidden() && !program.streams[id].name.ends_with(REFUSED);
             is_hidden || program.gives_first(of)

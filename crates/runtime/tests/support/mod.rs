@@ -127,6 +127,8 @@ pub fn with_all_sinks(plan: &Plan) -> Plan {
         emit_names(&transaction.body, &mut names);
         streams.extend(names.into_iter().map(|emit| StreamRef::Emitted { transaction: name(), name: emit }));
     }
+    let changing = plan.tables.iter().filter(|table| table.changes);
+    streams.extend(changing.map(|table| StreamRef::Changes(table.name.clone())));
     let sink = |(i, stream)| SinkDef { name: format!("sink{i}"), stream };
     plan.sinks = streams.into_iter().enumerate().map(sink).collect();
     plan
