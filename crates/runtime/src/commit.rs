@@ -301,6 +301,9 @@ impl Committer {
             // they are discarded.
             Some(_) if self.on.failure.is_set() => {}
             Some(durable) => {
+                if durable.side.planted.is(Bug::AnswersUnsynced) {
+                    answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
+                }
                 durable.pending.push_back(pending);
                 let digest = epoch.finished.digest.take().expect("a durable run digests its epochs");
                 let agreed =
@@ -316,7 +319,7 @@ impl Committer {
             }
             None => {
                 let start = self.on.environment.now();
-                self.answer(&mut pending);
+                answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
                 self.write(&pending, true);
                 self.report.lock().sinks(self.on.environment.now() - start);
                 self.released(&mut pending);
@@ -342,7 +345,7 @@ impl Committer {
             durable.written_since = start;
         }
         for mut pending in ready {
-            self.answer(&mut pending);
+            answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
             self.write(&pending, false);
             // A sink that needs the batches keeps them; held here until the commit, they would pile up and fall out of
             // all caches.
@@ -405,16 +408,6 @@ impl Committer {
         }
     }
 
-    /// Answers the calls of an epoch that is durable. Sinks may commit it later: a crash before that replays it.
-    fn answer(&self, pending: &mut Pending) {
-        if !self.on.failure.is_set() {
-            self.retries.release(pending.number);
-        }
-        if let Some(link) = self.link.as_ref().filter(|_| !pending.replayed && !self.on.failure.is_set()) {
-            link.answer(pending.number, std::mem::take(&mut pending.answers));
-        }
-    }
-
     /// Counts an epoch whose results were released.
     fn released(&mut self, pending: &mut Pending) {
         if pending.replayed {
@@ -435,6 +428,17 @@ impl Committer {
     fn failed(&self, sink: usize, failure: IoFailure) {
         let name = self.on.machine.program.sinks[sink].name.clone();
         self.on.failure.set(RunError::Sink { name, failure });
+    }
+}
+
+/// Answers the calls of an epoch that is durable. Sinks may commit it later: a crash before that replays it.
+fn answer(pending: &mut Pending, on: &Shared, link: Option<&Arc<Link>>, retries: &Retries) {
+    if on.failure.is_set() {
+        return;
+    }
+    retries.release(pending.number);
+    if let Some(link) = link.filter(|_| !pending.replayed) {
+        link.answer(pending.number, std::mem::take(&mut pending.answers));
     }
 }
 
