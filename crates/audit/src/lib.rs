@@ -2,7 +2,7 @@
 //! checkpoint or a savepoint on.
 //!
 //! [`verify`] compares the engine's results with the interpreter's; [`show`] says what one transaction did. Both read
-//! the program from the state itself. They share no code with the engine beyond the program, the formats and the
+//! the program from the state itself, and go by [`Walk`]. They share no code with the engine beyond the program, the formats and the
 //! digests.
 
 mod error;
@@ -15,4 +15,4 @@ pub use error::AuditError;
 pub use position::{At, EventPosition};
 pub use show::show;
 pub use verify::{Verified, verify};
-pub use walk::{OpenSource, recorded_program, recorded_source};
+pub use walk::{Late, OpenSource, Walk, recorded_program, recorded_source};

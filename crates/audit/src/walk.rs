@@ -33,6 +33,7 @@ pub type Late<'a> = dyn FnMut(usize, usize, u64, &[Value]) + 'a;
 /// The reference interpreter at some epoch of the log.
 pub struct Walk<'p> {
     program: &'p Program,
+    /// The interpreter.
     pub reference: Reference<'p>,
     history: History,
     /// The last epoch whose events were all taken.

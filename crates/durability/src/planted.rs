@@ -125,6 +125,16 @@ pub enum Bug {
     CheckpointForgetsKeys,
     /// A call that is made again is answered before the epoch of the first is durable.
     AnswersAgainUnsynced,
+    /// A call that is made again with other arguments is answered as the first one.
+    AnswersOtherArguments,
+    /// Calls are answered when their epoch has run, before it is durable.
+    AnswersUnsynced,
+    /// The log does not have the order between the sources of what was sent.
+    LogForgetsOrder,
+    /// A checkpoint forgets the events of batches that are not full.
+    CheckpointForgetsBatches,
+    /// A follower that goes on after a place gets the events of its epoch before the place again.
+    FollowerRepeats,
 }
 
 /// The planted bug: always none outside of tests.

@@ -8,6 +8,7 @@ mod adversarial;
 mod apart;
 mod ast;
 mod bodies;
+mod calls;
 mod conversions;
 mod data;
 mod expressions;
@@ -22,10 +23,11 @@ mod windows;
 
 pub use adversarial::adversarial;
 pub use apart::random_apart_plan;
+pub use calls::{CALL, is_of_calls};
 pub use conversions::conversion_plans;
 pub use data::{DataShape, Keys, Order, Preload, Records, random_data};
 pub use groups::random_group_plan;
-pub use plans::{PlanSize, random_plan};
+pub use plans::{PlanSize, random_call_plan, random_plan};
 pub use random::Random;
 
 use tidemill_model::Value;
@@ -51,6 +53,12 @@ pub fn mixed_plan(seed: u64) -> Plan {
         _ => random_plan(seed, PlanSize::Small),
     };
     Plan { limits: random_limits(seed), ..plan }
+}
+
+/// A random plan whose programs are called.
+pub fn mixed_call_plan(seed: u64) -> Plan {
+    let size = [PlanSize::Large, PlanSize::Small, PlanSize::Medium][seed as usize % 3];
+    Plan { limits: random_limits(seed), ..random_call_plan(seed, size) }
 }
 
 /// In every third plan limits so low that its transactions meet them. They come of numbers of their own, so that the

@@ -3,6 +3,7 @@
 
 use crate::ast::*;
 use crate::bodies::{Task, can_make, event_view, random_item, random_record, transaction_for};
+use crate::calls::{CallsShape, is_of_calls, random_calls};
 use crate::expressions::column_type;
 use crate::join::random_join;
 use crate::over::{random_over, random_rows};
@@ -30,17 +31,26 @@ pub enum PlanSize {
 const LEVELS_MAX: usize = 3;
 
 /// A stream that more can be built on.
-struct Input {
-    stream: StreamRef,
-    schema: Schema,
-    lists_open: bool,
+pub(crate) struct Input {
+    pub stream: StreamRef,
+    pub schema: Schema,
+    pub lists_open: bool,
     /// The field of event time.
-    event_time: Option<usize>,
-    level: usize,
+    pub event_time: Option<usize>,
+    pub level: usize,
 }
 
-/// A plan that is a function of the seed, and valid.
+/// A plan that is a function of the seed, and valid. Its sources are read.
 pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
+    plan_with(seed, size, None)
+}
+
+/// The same with streams of calls besides.
+pub fn random_call_plan(seed: u64, size: PlanSize) -> Plan {
+    plan_with(seed, size, Some(Random::new(seed ^ 0xca_115)))
+}
+
+fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
     let mut random = Random::new(seed);
     let tables_max = if size == PlanSize::Small { 1 } else { 3 };
     // One clock for all sources.
@@ -64,7 +74,7 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     let mut batches = Random::new(seed ^ 0x0b_a7_c4);
     if size != PlanSize::Small && batches.chance(25) && !only_wakes {
         for number in 0..batches.between(1, 2) {
-            let source = random_batches(&mut batches, &plan, number, time);
+            let source = random_batches(&mut batches, &plan.streams, number, time);
             plan.streams.extend(source);
         }
     }
@@ -75,14 +85,20 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     // Few plans are so daring that most of their transactions abort.
     let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
     // Of numbers of its own, so that the other plans are the same as without.
-    let takes_late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40) && !only_wakes;
+    let late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40) && !only_wakes;
     // Few plans read all rows of tables: their events are followed one by one.
     let scans = Random::new(seed ^ 0x05_ca_45).chance(15);
     if scans {
         random_indexes(seed, &mut plan.tables);
     }
+    let mut takes = Takes { late, calls: false };
+    let nests_chance = if calls.is_some() { 70 } else { 40 };
+    if let Some(mut calls) = calls {
+        takes.calls = calls.chance(40);
+        random_calls(&mut calls, &mut plan, CallsShape { time, risk, scans, batches: !only_wakes });
+    }
     for level in 0..levels {
-        let built = Level { level, size, risk, takes_late, scans };
+        let built = Level { level, size, risk, takes, scans };
         built.derive(&mut random, &mut plan);
         if let Some(time) = time.filter(|_| random.chance(35) && !only_wakes) {
             // Of numbers of its own, so that the rest of a plan is the same with and without.
@@ -110,12 +126,12 @@ pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
         }
     }
     let mut nests = Random::new(seed ^ 0x9e_57);
-    if nests.chance(40) {
+    if nests.chance(nests_chance) {
         nest(&mut nests, &mut plan);
     }
     random_changes(seed, &mut plan);
     for number in 0..random.below(4) {
-        let inputs = inputs(&plan, takes_late);
+        let inputs = inputs(&plan, takes);
         let stream = random.pick(&inputs).stream.clone();
         plan.sinks.push(SinkDef { name: format!("out{number}"), stream });
     }
@@ -207,7 +223,7 @@ fn random_default(random: &mut Random, ty: ColumnType) -> Value {
 }
 
 /// A source whose events have fields for the keys of all tables, and others.
-fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> StreamDef {
+pub(crate) fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> StreamDef {
     let keys: Vec<Type> = plan.tables.iter().flat_map(|t| &t.columns).filter(|c| c.key).map(|c| c.ty.ty).collect();
     let mut fields = Vec::new();
     if let Some(ty) = time {
@@ -239,10 +255,15 @@ fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<T
 }
 
 /// Batches of a source whose events have no lists.
-fn random_batches(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> Option<StreamDef> {
+pub(crate) fn random_batches(
+    random: &mut Random,
+    streams: &[StreamDef],
+    number: usize,
+    time: Option<Type>,
+) -> Option<StreamDef> {
     let has_lists = |schema: &Schema| schema.fields.iter().any(|field| field.scalar_type().is_none());
     let fits = |of: &&StreamDef| matches!(&of.origin, OriginDef::Source { schema, .. } if !has_lists(schema));
-    let source = random.pick_any(&plan.streams.iter().filter(fits).collect::<Vec<_>>())?.name.clone();
+    let source = random.pick_any(&streams.iter().filter(fits).collect::<Vec<_>>())?.name.clone();
     let size = match time.filter(|_| random.chance(40)) {
         Some(ty) => {
             let length = *random.pick(&[1, 2, 10, 100]);
@@ -260,7 +281,7 @@ struct Level {
     level: usize,
     size: PlanSize,
     risk: usize,
-    takes_late: bool,
+    takes: Takes,
     scans: bool,
 }
 
@@ -269,7 +290,7 @@ impl Level {
     fn derive(&self, random: &mut Random, plan: &mut Plan) {
         let most = if self.size == PlanSize::Small { 1 } else { 3 };
         for _ in 0..random.below(most + 1) {
-            let inputs = inputs(plan, self.takes_late);
+            let inputs = inputs(plan, self.takes);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(input) = random.pick_any(&near) else { return };
             let view = event_view(&input.schema, input.lists_open, self.risk.max(5));
@@ -288,7 +309,7 @@ impl Level {
     /// Adds windows.
     fn window(&self, random: &mut Random, rows: &mut Random, plan: &mut Plan, time: Type) {
         for _ in 0..random.between(1, 2) {
-            let inputs = inputs(plan, self.takes_late);
+            let inputs = inputs(plan, self.takes);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(input) = random.pick_any(&near) else { return };
             let name = format!("window{}", plan.transactions.len());
@@ -304,7 +325,7 @@ impl Level {
     /// Adds joins, of streams that are near and of any others.
     fn join(&self, random: &mut Random, plan: &mut Plan, time: Type) {
         for _ in 0..random.between(1, 2) {
-            let inputs = inputs(plan, self.takes_late);
+            let inputs = inputs(plan, self.takes);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(left) = random.pick_any(&near) else { return };
             let right = random.pick(&inputs);
@@ -330,7 +351,7 @@ impl Level {
             (PlanSize::Large, _) => 3,
         };
         for _ in 0..random.between(1, most) {
-            let inputs = inputs(plan, self.takes_late);
+            let inputs = inputs(plan, self.takes);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(first) = random.pick_any(&near) else { return };
             let mut chosen = vec![*first];
@@ -385,8 +406,17 @@ fn random_map(random: &mut Random, input: &Input, inputs: &[Input], risk: usize)
     random_record(random, &view, &input.schema, &Schema { fields }, declared)
 }
 
-/// All streams that filters, maps and transactions can have as input; those of late events only in some plans.
-fn inputs(plan: &Plan, takes_late: bool) -> Vec<Input> {
+/// Which streams are inputs in some plans only.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Takes {
+    /// Those of late events.
+    late: bool,
+    /// Those of calls, each of which has its procedure. With another transaction, a stream has none that can be called.
+    calls: bool,
+}
+
+/// All streams that filters, maps and transactions can have as input.
+pub(crate) fn inputs(plan: &Plan, takes: Takes) -> Vec<Input> {
     let program = match analyze(plan) {
         Ok(program) => program,
         Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
@@ -397,7 +427,7 @@ fn inputs(plan: &Plan, takes_late: bool) -> Vec<Input> {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
         let is_late = program.late_of(id).is_some();
-        if is_late && !takes_late {
+        if is_late && !takes.late || is_of_calls(stream) && !takes.calls {
             continue;
         }
         let is_late = is_late || matches!(program.streams[stream.root].origin, Origin::LateRoot(_));

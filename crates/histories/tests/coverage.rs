@@ -5,9 +5,9 @@ mod common;
 use common::Seen;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
-use tidemill_histories::{PlanSize, random_apart_plan, random_history};
+use tidemill_histories::{PlanSize, is_of_calls, random_apart_plan, random_call_plan, random_history};
 use tidemill_model::Value;
-use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, StreamId, Waves, analyze};
+use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, Stream, StreamId, TransactionId, Waves, analyze};
 
 const SEEDS: u64 = 750;
 
@@ -239,4 +239,54 @@ fn lists_are_taken_apart_and_left_whole() {
     }
     println!("{apart} by element, {whole} not");
     assert!(apart >= SEEDS / 10 && whole >= SEEDS / 20, "{apart} by element, {whole} not");
+}
+
+/// What must occur in plans that are called.
+const OF_CALLS: [&str; 9] = [
+    "has the time of its position",
+    "keeps answers",
+    "has one transaction",
+    "has several transactions",
+    "is in batches",
+    "begins a nest",
+    "goes on to others",
+    "beside events with times",
+    "in a window or a join",
+];
+
+#[test]
+fn plans_that_are_called_are_valid_and_all_is_reached() {
+    let mut found: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 0..SEEDS {
+        let plan = random_call_plan(seed, size(seed));
+        let program = analyze(&plan).unwrap_or_else(|errors| panic!("seed {seed}: {errors:#?}"));
+        let calls = || program.streams.iter_enumerated().filter(|(_, stream)| is_of_calls(stream));
+        assert!(calls().next().is_some(), "seed {seed}: nothing is called");
+        for (id, stream) in calls() {
+            let takes = |delivery: &&tidemill_plan::Delivery| !program.transactions[delivery.transaction].is_hidden();
+            let procedures: Vec<_> = stream.deliveries.iter().filter(takes).map(|of| of.transaction).collect();
+            let is_batch = |other: &Stream| matches!(&other.origin, Origin::Batch(batch) if batch.source == id);
+            let follows = |t: TransactionId| {
+                program.streams[program.transactions[t].committed.stream].deliveries.iter().filter(takes).count() > 0
+            };
+            let is_there = [
+                stream.is_anchored(),
+                stream.remembers().is_some(),
+                procedures.len() == 1,
+                procedures.len() > 1,
+                program.streams.iter().any(is_batch),
+                procedures.iter().any(|&t| program.transactions[t].is_root()),
+                procedures.iter().any(|&t| follows(t)),
+                program.sources().any(|other| other.own_time().is_some()),
+                stream.deliveries.len() > procedures.len(),
+            ];
+            for (what, _) in OF_CALLS.into_iter().zip(is_there).filter(|(_, is_there)| *is_there) {
+                *found.entry(what).or_default() += 1;
+            }
+        }
+    }
+    println!("{found:#?}");
+    for what in OF_CALLS {
+        assert!(found.get(what).is_some_and(|n| *n >= 10), "'{what}' is rare: {found:#?}");
+    }
 }

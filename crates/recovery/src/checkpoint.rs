@@ -245,6 +245,18 @@ pub fn merge(machine: &Machine, directory: &Mutex<StateDirectory>) -> Result<(),
     Ok(())
 }
 
+/// What a checkpoint forgets of the gate, where that is planted.
+pub fn forget(sources: &mut [SourceAt], planted: Planted) {
+    for SourceAt { standing, keys, .. } in sources {
+        if planted.is(Bug::CheckpointForgetsKeys) {
+            keys.clear();
+        }
+        if planted.is(Bug::CheckpointForgetsBatches) {
+            standing.batches.clear();
+        }
+    }
+}
+
 /// Writes the held events of sources, if there are any.
 pub fn write_sources(
     sources: Vec<SourceAt>,

@@ -20,7 +20,7 @@
 
 use crate::answered::{Pages, write_answers};
 use crate::buffer_manager::{BufferManager, LiveMerge};
-use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, tables, write_sources};
+use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, forget, tables, write_sources};
 use crate::control::{Failure, RunError};
 use crate::digest::outputs_by_name;
 use crate::logger::LogState;
@@ -294,9 +294,7 @@ impl Checkpointer {
         }
         let Writing { epoch, mut sources, outputs, before, writer } = writing;
         let written = writer.end(&self.machine);
-        if self.directory.lock().planted().is(Bug::CheckpointForgetsKeys) {
-            sources.iter_mut().for_each(|at| at.keys.clear());
-        }
+        forget(&mut sources, self.directory.lock().planted());
         let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
         let planted = self.directory.lock().planted();
         let tables = tables(&before, &written, planted)?;

@@ -3,7 +3,7 @@
 use crate::Sync;
 use crate::answered::Pages;
 use crate::buffer_manager::BufferManager;
-use crate::checkpoint::{AtRest, SourceAt, merge, save};
+use crate::checkpoint::{AtRest, SourceAt, forget, merge, save};
 use crate::checkpointer::CheckpointState;
 use crate::control::RunError;
 use crate::digest::{Digests, outputs_by_name};
@@ -15,7 +15,7 @@ use crate::summary::DurabilitySummary;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, Log, StateDirectory, StateError, Written};
+use tidemill_durability::{Bug, Log, Planted, StateDirectory, StateError, Written};
 use tidemill_stages::machine::Machine;
 use tidemill_state::Generation;
 
@@ -48,6 +48,11 @@ impl Ending {
     /// The savepoints of the state.
     pub fn savepoints(&self) -> Savepoints {
         Savepoints::of(&self.directory)
+    }
+
+    /// The bug that is planted, if any.
+    pub fn planted(&self) -> Planted {
+        self.directory.lock().planted()
     }
 
     /// Stops the pauses of a checkpoint in progress: nothing else runs any more.
@@ -101,12 +106,10 @@ impl Ending {
             log.truncate(left.epoch, usize::MAX)?;
         }
         let mut sources = std::mem::take(&mut left.sources);
-        for SourceAt { standing, keys, .. } in &mut sources {
+        forget(&mut sources, directory.planted());
+        for SourceAt { standing, .. } in &mut sources {
             if directory.planted().is(Bug::CheckpointForgetsHeld) {
                 standing.held.clear();
-            }
-            if directory.planted().is(Bug::CheckpointForgetsKeys) {
-                keys.clear();
             }
             if directory.planted().is(Bug::CheckpointForgetsTimes) {
                 standing.greatest = None;

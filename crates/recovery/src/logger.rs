@@ -168,11 +168,13 @@ impl Logger {
             }
         }
         self.waits = None;
-        let mut at = 0;
-        if self.log().planted().is(Bug::ReleasesUnsynced) {
+        let planted = self.log().planted();
+        if planted.is(Bug::ReleasesUnsynced) {
             self.send_logged();
-            at = self.environment.now() + TOO_EARLY;
         }
+        let too_early = [Bug::ReleasesUnsynced, Bug::AnswersUnsynced, Bug::AnswersAgainUnsynced];
+        let is_early = too_early.iter().any(|&bug| planted.is(bug));
+        let at = if is_early { self.environment.now() + TOO_EARLY } else { 0 };
         self.pushed = Some(Pushed { from, at });
         Ok(Progress::Worked)
     }
@@ -217,6 +219,9 @@ impl Logger {
             self.payload.clear();
             entry.digests = self.digests.take_unlogged(entry.epoch);
             self.took(&entry.digests);
+            if self.log().planted().is(Bug::LogForgetsOrder) {
+                entry.sent.sort_by_key(|&(source, _)| source);
+            }
             entry.write(&mut self.codec, &mut self.payload);
             bytes += self.payload.len();
             let log = self.log.as_mut().expect("the log has begun");

@@ -296,13 +296,16 @@ impl Committer {
         };
         if !self.on.failure.is_set() {
             self.retries.finish(pending.number, &pending.answers);
-            self.answer_callers(&pending, When::Executed);
+            tell(&pending, self.link.as_ref(), When::Executed);
         }
         match &mut self.durable {
             // After a failure the epoch's results may be wrong, because evicted rows that it needed could not be read:
             // they are discarded.
             Some(_) if self.on.failure.is_set() => {}
             Some(durable) => {
+                if durable.side.planted.is(Bug::AnswersUnsynced) {
+                    answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
+                }
                 durable.pending.push_back(pending);
                 let digest = epoch.finished.digest.take().expect("a durable run digests its epochs");
                 let agreed =
@@ -318,7 +321,7 @@ impl Committer {
             }
             None => {
                 let start = self.on.environment.now();
-                self.answer(&mut pending);
+                answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
                 self.write(&pending, true);
                 self.report.lock().sinks(self.on.environment.now() - start);
                 self.released(&mut pending);
@@ -344,7 +347,7 @@ impl Committer {
             durable.written_since = start;
         }
         for mut pending in ready {
-            self.answer(&mut pending);
+            answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
             self.write(&pending, false);
             // A sink that needs the batches keeps them; held here until the commit, they would pile up and fall out of
             // all caches.
@@ -407,22 +410,6 @@ impl Committer {
         }
     }
 
-    /// Answers the calls of an epoch that is durable. Sinks may commit it later: a crash before that replays it.
-    fn answer(&self, pending: &mut Pending) {
-        if !self.on.failure.is_set() {
-            self.retries.release(pending.number);
-        }
-        self.answer_callers(pending, When::Durable);
-        pending.answers = Vec::new();
-    }
-
-    /// Answers the callers that want it now. A replay answers nobody.
-    fn answer_callers(&self, pending: &Pending, when: When) {
-        if let Some(link) = self.link.as_ref().filter(|_| !pending.replayed && !self.on.failure.is_set()) {
-            link.answer(pending.number, &pending.answers, when);
-        }
-    }
-
     /// Counts an epoch whose results were released.
     fn released(&mut self, pending: &mut Pending) {
         if pending.replayed {
@@ -443,6 +430,23 @@ impl Committer {
     fn failed(&self, sink: usize, failure: IoFailure) {
         let name = self.on.machine.program.sinks[sink].name.clone();
         self.on.failure.set(RunError::Sink { name, failure });
+    }
+}
+
+/// Answers the calls of an epoch that is durable. Sinks may commit it later: a crash before that replays it.
+fn answer(pending: &mut Pending, on: &Shared, link: Option<&Arc<Link>>, retries: &Retries) {
+    if on.failure.is_set() {
+        return;
+    }
+    retries.release(pending.number);
+    tell(pending, link, When::Durable);
+    pending.answers = Vec::new();
+}
+
+/// Gives the outcomes of an epoch's calls to the callers that want them now. A replay answers nobody.
+fn tell(pending: &Pending, link: Option<&Arc<Link>>, when: When) {
+    if let Some(link) = link.filter(|_| !pending.replayed) {
+        link.answer(pending.number, &pending.answers, when);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::summary::Summary;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_durability::{Bug, StateError};
+use tidemill_durability::{Planted, StateError};
 use tidemill_plan::Program;
 use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
 use tidemill_stages::access::indexes;
@@ -181,17 +181,17 @@ impl Run {
         };
         let workers = (0..count).map(worker).collect();
         let parts = durable.map(|durable| durable.divide(&on, &bells));
-        let (mut answers, mut is_early) = (Arc::default(), false);
+        let (mut answers, mut planted) = (Arc::default(), Planted::default());
         let (at_gate, at_commit, durable, ending) = match parts {
             None => (None, None, None, None),
             Some(Parts { gate, commit, logger, checkpointer, ending, answers: kept }) => {
-                (answers, is_early) = (kept, commit.planted.is(Bug::AnswersAgainUnsynced));
+                (answers, planted) = (kept, commit.planted);
                 let logger = Driven::new(logger, bells.logger.clone());
                 let checkpointer = Driven::new(checkpointer, bells.checkpointer.clone());
                 (Some(gate), Some(commit), Some((logger, checkpointer)), Some(ending))
             }
         };
-        let retries = Arc::new(Retries::new(&on.machine, answers, is_early));
+        let retries = Arc::new(Retries::new(&on.machine, answers, planted));
         let committer = Committer::new(CommitParts {
             retries: retries.clone(),
             on: on.clone(),
@@ -242,8 +242,9 @@ impl Run {
     pub(crate) fn for_session(&self) -> OfRun {
         let committer = self.committer.bell.clone();
         let savepoints = self.ending.as_ref().map(Ending::savepoints);
+        let planted = self.ending.as_ref().map(Ending::planted).unwrap_or_default();
         let (pipeline, report) = (self.pipeline.clone(), self.committer.actor.report());
-        OfRun { committer, report, pipeline, started: self.started, savepoints }
+        OfRun { committer, report, pipeline, started: self.started, savepoints, planted }
     }
 
     /// Makes every failure wake all actors, which see it and exit.

@@ -4,6 +4,7 @@
 //! `TIDEMILL_HISTORIES` sets how many random histories are run, `TIDEMILL_SEED` the first seed. A
 //! failure prints its seed and configuration, which reproduce it.
 
+mod calls;
 mod driven;
 mod durable;
 mod join;
@@ -11,10 +12,13 @@ mod limits;
 mod memory;
 mod over;
 mod pace;
+#[path = "../../sim/tests/search/mod.rs"]
+mod search;
 mod session;
 mod support;
 mod wakes;
 
+use calls::{Called, Tally};
 use std::collections::HashMap;
 use std::env::var;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +26,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
 use support::{Sockets, Subject};
-use tidemill_histories::{DataShape, History, Random, adversarial, mixed_plan, random_data};
+use tidemill_durability::Planted;
+use tidemill_histories::{DataShape, History, Random, adversarial, mixed_call_plan, mixed_plan, random_data};
 use tidemill_plan::{Waves, analyze};
 use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling, Scheme};
 
@@ -204,15 +209,24 @@ fn random_histories() {
     let first = number("TIDEMILL_SEED", 1);
     let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let (ways, decided) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    let (ways, decided, tally) = (Mutex::new(Vec::new()), AtomicU64::new(0), Mutex::new(Tally::new()));
     std::thread::scope(|scope| {
         for t in 0..threads {
-            let (seeds, ways, decided) = ((first + t..first + plans).step_by(threads as usize), &ways, &decided);
-            scope.spawn(move || seeds.for_each(|seed| random_plan_histories(seed, ways, decided)));
+            let seeds = (first + t..first + plans).step_by(threads as usize);
+            let (ways, decided, tally) = (&ways, &decided, &tally);
+            scope.spawn(move || {
+                seeds.for_each(|seed| match seed.is_multiple_of(CALLED) {
+                    true => random_call_plan_histories(seed, tally),
+                    false => random_plan_histories(seed, ways, decided),
+                });
+            });
         }
     });
     let (histories, ways) = (plans * DATA_PER_PLAN * CONFIGURATIONS, ways.into_inner().expect("nobody panicked"));
     let decided = decided.into_inner();
+    let tally = tally.into_inner().expect("nobody panicked");
+    println!("of those with calls: {tally:?}");
+    calls::check_tally(&tally);
     println!(
         "{histories} random histories over {plans} plans from seed {first}, in {} ways; the decision chose up to {decided} workers",
         ways.len()
@@ -224,6 +238,13 @@ fn random_histories() {
         .all(|policy| (1..=4).all(|workers| [false, true].iter().all(|&two| ways.contains(&(policy, workers, two)))));
     assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
 }
+
+/// One in this number of plans is called.
+const CALLED: u64 = 5;
+/// Most events of a source, or calls of a stream, in its histories.
+const CALLED_EVENTS_MAX: usize = 60;
+/// In percent, the share of its histories that has crashes.
+const CRASHES: usize = 25;
 
 /// With this number of histories, the decision chooses more than four workers for some epoch.
 const SHARED_WIDELY: u64 = 20_000;
@@ -258,4 +279,33 @@ fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64)
             }
         }
     }
+}
+
+fn random_call_plan_histories(seed: u64, tally: &Mutex<Tally>) {
+    let plan = mixed_call_plan(seed);
+    let mut called = Called::new(&plan);
+    for data in 0..DATA_PER_PLAN {
+        let data_seed = seed * 1_000 + data;
+        let (preload, sources) = random_data(called.program(), data_seed, called_shape(data_seed));
+        let history = History { plan: plan.clone(), preload, sources };
+        let mut random = Random::new(data_seed);
+        for number in 0..CONFIGURATIONS {
+            let (options, batch_size) = configuration(&mut random);
+            let seed = data_seed * CONFIGURATIONS + number;
+            let lives = if random.chance(CRASHES) { 2 + random.below(2) } else { 1 };
+            let setting = calls::Setting { seed, options, batch_size, lives, planted: Planted::default() };
+            let what = format!("plan {}, data seed {data_seed}, {setting:?}", plan.name);
+            watchdog().begins(what.clone());
+            let happened = called.run(&history, setting).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+            watchdog().ends();
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            happened.into_iter().for_each(|(what, count)| *tally.entry(what).or_default() += count);
+        }
+    }
+}
+
+/// A session takes longer than a run of so few events: there are fewer.
+fn called_shape(seed: u64) -> DataShape {
+    let shape = DataShape::random(seed);
+    DataShape { events_max: shape.events_max.min(CALLED_EVENTS_MAX), ..shape }
 }

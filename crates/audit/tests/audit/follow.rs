@@ -1,12 +1,13 @@
 //! Following across crashes: a reader that goes on from its last place gets each event that is released once, in order.
 
-use crate::session::{Times, plan, send, start};
+use crate::session::{Times, plan, send, start_planted};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::thread;
+use tidemill_durability::{Bug, Planted};
 use tidemill_histories::Random;
 use tidemill_model::arrow::rows;
-use tidemill_plan::{Program, StreamId, analyze};
+use tidemill_plan::{Plan, Program, StreamId, analyze};
 use tidemill_runtime::{Followed, Following, Place, Session, SessionError, Slow};
 use tidemill_sim::{Fault, SimStorage};
 
@@ -61,7 +62,10 @@ impl Reader {
                     other => panic!("{other:?}"),
                 }
                 if random.chance(10) {
-                    self.place = following.place();
+                    // Or it goes on after the last event that it got.
+                    if random.chance(50) {
+                        self.place = following.place();
+                    }
                     break;
                 }
             }
@@ -80,55 +84,85 @@ fn written(machine: &SimStorage) -> Vec<i64> {
     text.lines().map(value).collect()
 }
 
+/// How often what happened in trials.
+#[derive(Default)]
+struct Counts {
+    crashes: u64,
+    /// Readers that got everything.
+    whole: u64,
+    /// Lives that a reader went on in.
+    resumed: u64,
+}
+
+/// One trial; what was wrong with it.
+fn trial(plan: &Plan, program: &Program, seed: u64, planted: Planted, counts: &mut Counts) -> Result<(), String> {
+    let stream = program.sinks.iter().find(|sink| sink.name == "added").expect("a sink").stream;
+    let machine = SimStorage::new(seed);
+    tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
+    let mut random = Random::new(seed);
+    let (sent, clock): ([[AtomicU64; 2]; 2], _) = (Default::default(), AtomicU64::new(10));
+    let mut reader = Reader { values: Vec::new(), place: None, told: false, late: false };
+    for life in 0..LIVES {
+        reader.late = false;
+        if life + 1 < LIVES && random.chance(75) {
+            let fault = [Fault::CutBefore, Fault::CutAfter][random.below(2)];
+            machine.fail(machine.call_count() + random.below(120), fault);
+        }
+        let ended = start_planted(&machine, plan, program, seed, planted).and_then(|session| {
+            thread::scope(|scope| {
+                let mut random = Random::new(seed * 100 + life as u64);
+                let (session, clock, sent) = (&session, &clock, &sent);
+                let mut read = Random::new(seed);
+                let reader = &mut reader;
+                scope.spawn(move || reader.read(session, program, stream, &mut read));
+                send(session, program, &mut random, clock, sent);
+                session.stop_sending();
+                session.close(&mut || {}).expect("it is closed once")
+            })
+        });
+        machine.heal();
+        counts.resumed += u64::from(life > 0 && reader.place.is_some_and(|place| place.epoch > 0));
+        match ended {
+            Err(_) if machine.is_off() => {
+                counts.crashes += 1;
+                machine.cut_power();
+            }
+            Err(error) => return Err(error.to_string()),
+            Ok(_) => {}
+        }
+    }
+    let written = written(&machine);
+    let is_right = if reader.late { written.starts_with(&reader.values) } else { reader.values == written };
+    if !reader.told && !is_right {
+        return Err(format!("a reader got {:?} of {written:?}", reader.values));
+    }
+    counts.whole += u64::from(!reader.told && !reader.late);
+    Ok(())
+}
+
 #[test]
 fn a_reader_goes_on_from_its_place_across_crashes() {
     let plan = plan([Times::Own, Times::None]);
     let program = analyze(&plan).expect("a right plan");
-    let stream = program.sinks.iter().find(|sink| sink.name == "added").expect("a sink").stream;
-    let (mut crashes, mut whole, mut resumed) = (0, 0, 0);
+    let mut counts = Counts::default();
     for seed in 0..TRIALS {
-        let machine = SimStorage::new(seed);
-        tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
-        let mut random = Random::new(seed);
-        let (counts, clock): ([[AtomicU64; 2]; 2], _) = (Default::default(), AtomicU64::new(10));
-        let mut reader = Reader { values: Vec::new(), place: None, told: false, late: false };
-        for life in 0..LIVES {
-            reader.late = false;
-            if life + 1 < LIVES && random.chance(75) {
-                let fault = [Fault::CutBefore, Fault::CutAfter][random.below(2)];
-                machine.fail(machine.call_count() + random.below(120), fault);
-            }
-            let ended = start(&machine, &plan, &program, seed).and_then(|session| {
-                thread::scope(|scope| {
-                    let mut random = Random::new(seed * 100 + life as u64);
-                    let (session, program, clock, counts) = (&session, &program, &clock, &counts);
-                    let mut read = Random::new(seed);
-                    let reader = &mut reader;
-                    scope.spawn(move || reader.read(session, program, stream, &mut read));
-                    send(session, program, &mut random, clock, counts);
-                    session.stop_sending();
-                    session.close(&mut || {}).expect("it is closed once")
-                })
-            });
-            machine.heal();
-            resumed += usize::from(life > 0 && reader.place.is_some_and(|place| place.epoch > 0));
-            match ended {
-                Err(_) if machine.is_off() => {
-                    crashes += 1;
-                    machine.cut_power();
-                }
-                Err(error) => panic!("seed {seed}: {error}"),
-                Ok(_) => {}
-            }
-        }
-        let written = written(&machine);
-        if !reader.told && reader.late {
-            assert!(written.starts_with(&reader.values), "seed {seed}: {:?} of {written:?}", reader.values);
-        } else if !reader.told {
-            assert_eq!(reader.values, written, "seed {seed}");
-            whole += 1;
-        }
+        let ended = trial(&plan, &program, seed, Planted::default(), &mut counts);
+        ended.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
     }
+    let Counts { crashes, whole, resumed } = counts;
     assert!(crashes > TRIALS / 2 && resumed > 0, "{crashes} crashes, {resumed} lives that went on");
     assert!(whole > TRIALS / 2, "{whole} readers got everything");
+}
+
+/// The same trials pass without the bug.
+#[test]
+fn a_reader_that_gets_events_again_is_found() {
+    let plan = plan([Times::Own, Times::None]);
+    let program = analyze(&plan).expect("a right plan");
+    let run = |seed, planted| trial(&plan, &program, seed, planted, &mut Counts::default());
+    let repeats = Planted::new(Bug::FollowerRepeats);
+    let found = (0..TRIALS).find_map(|seed| run(seed, repeats).err().map(|wrong| (seed, wrong)));
+    let (seed, wrong) = found.expect("it repeats events");
+    assert!(wrong.contains("a reader got"), "seed {seed}: {wrong}");
+    run(seed, Planted::default()).unwrap_or_else(|same| panic!("seed {seed} fails without the bug, too: {same}"));
 }

@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidemill_durability::{Savepoint, StateError};
+use tidemill_durability::{Bug, Planted, Savepoint, StateError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId, TableId};
@@ -148,6 +148,8 @@ pub(crate) struct OfRun {
     pub started: u64,
     /// Those of its state, if it has one.
     pub savepoints: Option<Savepoints>,
+    /// The bug that is planted, if any.
+    pub planted: Planted,
 }
 
 /// The thread that watches the run, and its result.
@@ -159,7 +161,7 @@ struct Thread {
 impl Session {
     /// The same as [`Session::start_keeping`], which keeps no events.
     pub fn start(
-        engine: Engine,
+        engine: impl Into<Arc<Engine>>,
         request: Request,
         tick: &mut dyn FnMut(),
         watch: Box<dyn FnMut() + Send>,
@@ -172,13 +174,13 @@ impl Session {
     /// while a state is loaded, and `watch` while the application runs, on a thread of its own. `keep`: streams with the
     /// number of their last events that are kept, so that they can be followed from an earlier place.
     pub fn start_keeping(
-        engine: Engine,
+        engine: impl Into<Arc<Engine>>,
         request: Request,
         keep: &[(StreamId, usize)],
         tick: &mut dyn FnMut(),
         mut watch: Box<dyn FnMut() + Send>,
     ) -> Result<Session, RunError> {
-        let link = Arc::new(Link::default());
+        let (engine, link) = (engine.into(), Arc::new(Link::default()));
         let streams = engine.machine.wiring.sources.iter();
         let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
         let (control, environment) = (request.control.clone(), request.environment.clone());
@@ -193,7 +195,7 @@ impl Session {
         };
         let thread = Thread { handle: environment.spawn("session", Box::new(body)), result };
         let thread = Mutex::new(Some(thread));
-        Ok(Session { engine: Arc::new(engine), link, control, environment, sources, run: of_run, thread })
+        Ok(Session { engine, link, control, environment, sources, run: of_run, thread })
     }
 
     /// The application.
@@ -379,7 +381,9 @@ impl Session {
         slow: Slow,
         events_max: usize,
     ) -> Result<Following, SessionError> {
-        let follower = Arc::new(Follower::new(stream, slow, events_max, after, self.run.committer.clone()));
+        let repeats = |place: &Place| self.run.planted.is(Bug::FollowerRepeats) && *place != Place::after(place.epoch);
+        let from = after.map(|place| if repeats(&place) { Place { events: 0, ..place } } else { place });
+        let follower = Arc::new(Follower::new(stream, slow, events_max, from, self.run.committer.clone()));
         let name = || self.engine.program().streams[stream].name.clone();
         match (self.link.follow(&follower), after) {
             (Ok(()), _) => Ok(Following { follower, link: self.link.clone(), committer: self.run.committer.clone() }),

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use tidemill_durability::CallKey;
+use tidemill_durability::{Bug, CallKey, Planted};
 use tidemill_recovery::{Page, Pages, Remembering};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::finish::answers::{Answers, KeyRefused};
@@ -42,8 +42,7 @@ pub struct Retries {
     remembering: Vec<Remembering>,
     pages: Arc<Pages>,
     state: Mutex<State>,
-    /// A bug that a test plants: answers are given before they are durable.
-    is_early: bool,
+    planted: Planted,
 }
 
 #[derive(Default)]
@@ -77,12 +76,12 @@ struct CutCalls {
 
 impl Retries {
     /// Those of a program; `pages` are of the checkpoint that its run goes on from.
-    pub fn new(machine: &Machine, pages: Arc<Pages>, is_early: bool) -> Retries {
+    pub fn new(machine: &Machine, pages: Arc<Pages>, planted: Planted) -> Retries {
         let mut state = State::default();
         for page in pages.all() {
             state.answered(&page);
         }
-        Retries { remembering: Remembering::of(machine), pages, state: Mutex::new(state), is_early }
+        Retries { remembering: Remembering::of(machine), pages, state: Mutex::new(state), planted }
     }
 
     fn of(&self, source: usize) -> Option<&Remembering> {
@@ -102,11 +101,14 @@ impl Retries {
                 return true;
             }
             Entry::Occupied(mut known) => match known.get_mut() {
-                Known::UnderWay(arguments, _) if *arguments != key.arguments => {
+                Known::UnderWay(arguments, _) if self.differ(*arguments, key.arguments) => {
                     caller.refuse(KeyRefused::OtherArguments);
                 }
                 Known::UnderWay(_, waiting) => waiting.push(caller.clone()),
-                Known::Answered(page, at) => again(page, *at, key.arguments, caller),
+                Known::Answered(page, at) if self.differ(page.keys[*at].arguments, key.arguments) => {
+                    caller.refuse(KeyRefused::OtherArguments);
+                }
+                Known::Answered(page, at) => again(page, *at, caller),
             },
             Entry::Vacant(_) if is_full => caller.refuse(KeyRefused::TooMany),
             Entry::Vacant(new) => {
@@ -115,6 +117,11 @@ impl Retries {
             }
         }
         false
+    }
+
+    /// Whether a call has other arguments than the first one with its key.
+    fn differ(&self, first: u64, now: u64) -> bool {
+        first != now && !self.planted.is(Bug::AnswersOtherArguments)
     }
 
     /// Forgets the answers whose time is over, now and then: by the clock as it is now, which may have been put back.
@@ -154,7 +161,7 @@ impl Retries {
             if let Some(key) = page.keys.last() {
                 self.sweep(state, key.called);
             }
-            match self.is_early {
+            match self.planted.is(Bug::AnswersAgainUnsynced) {
                 true => state.answered(&page),
                 false => state.finished.push_back(page),
             }
@@ -180,7 +187,7 @@ impl State {
         for (at, key) in page.keys.iter().enumerate() {
             let now = Known::Answered(page.clone(), at);
             if let Some(Known::UnderWay(_, waiting)) = self.known.insert((page.source, key.key.as_str().into()), now) {
-                waiting.iter().for_each(|caller| again(page, at, key.arguments, caller));
+                waiting.iter().for_each(|caller| again(page, at, caller));
             }
         }
     }
@@ -191,11 +198,10 @@ fn is_over(known: &Known, of: &Remembering, now: i64) -> bool {
     matches!(known, Known::Answered(page, at) if of.is_over(&page.keys[*at], now))
 }
 
-/// Answers a call as one before it with the same key.
-fn again(page: &Page, at: usize, arguments: u64, caller: &Caller) {
-    match page.keys[at].arguments == arguments {
-        false => caller.refuse(KeyRefused::OtherArguments),
-        true if !page.is_of_now(at) => caller.refuse(KeyRefused::OtherVersion),
+/// Answers a call as one before it with the same key and arguments.
+fn again(page: &Page, at: usize, caller: &Caller) {
+    match page.is_of_now(at) {
+        false => caller.refuse(KeyRefused::OtherVersion),
         true => caller.answer(page.epochs[at], page.answers.clone(), at..at + 1),
     }
 }

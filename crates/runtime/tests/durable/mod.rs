@@ -67,13 +67,13 @@ impl Environment for Unsteady {
 
 /// The output that the world outside the machine has seen: it survives crashes.
 #[derive(Default)]
-struct Released {
+pub struct Released {
     epoch: Option<u64>,
-    batches: Vec<RecordBatch>,
+    pub batches: Vec<RecordBatch>,
 }
 
 /// A sink that commits, as long as the machine has power.
-struct Committing {
+pub struct Committing {
     released: Arc<Mutex<Released>>,
     machine: SimStorage,
     written: Vec<RecordBatch>,
@@ -81,6 +81,11 @@ struct Committing {
 }
 
 impl Committing {
+    pub fn new(released: &Arc<Mutex<Released>>, machine: &SimStorage) -> Committing {
+        let (released, machine) = (released.clone(), machine.clone());
+        Committing { released, machine, written: Vec::new(), prepared: None }
+    }
+
     fn on(&self) -> Result<(), IoFailure> {
         if self.machine.is_off() { Err(IoFailure::new("the power is off")) } else { Ok(()) }
     }
@@ -123,7 +128,7 @@ impl Sink for Committing {
 
 /// How a source behaves when it is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Again {
+pub enum Again {
     /// It begins again from the start.
     Anew,
     /// It seeks to its token, which need not be where a batch ended before.
@@ -135,7 +140,7 @@ enum Again {
 }
 
 /// Records in memory, in batches whose size differs from life to life.
-struct Records {
+pub struct Records {
     batch: RecordBatch,
     next: usize,
     size: usize,
@@ -153,6 +158,10 @@ struct Stop {
 }
 
 impl Records {
+    pub fn new(batch: RecordBatch, size: usize, again: Again) -> Records {
+        Records { batch, next: 0, size, again, stop: None }
+    }
+
     fn stop(&self, behind: bool) {
         if let Some((stop, control)) = &self.stop
             && stop.behind == behind
@@ -257,7 +266,7 @@ impl<'a> Trial<'a> {
             let begin = if self.again[i] == Again::Given { before } else { 0 };
             let batch = batch_of(&stream.schema, &records[begin..end]);
             let stop = stop.map(|stop| (stop, control.clone()));
-            Box::new(Records { batch, next: 0, size: batch_size, again: self.again[i], stop }) as Box<dyn Source>
+            Box::new(Records { stop, ..Records::new(batch, batch_size, self.again[i]) }) as Box<dyn Source>
         };
         let sources = streams.zip(&self.subject.history.sources).enumerate().map(source).collect();
         self.live_on(engine, options, sources, control.clone(), durability)
@@ -280,10 +289,8 @@ impl<'a> Trial<'a> {
                 engine.preload(*table, &batch_of(&schema, rows)).expect("histories preload distinct keys");
             }
         }
-        let sink = |released: &Arc<Mutex<Released>>| {
-            let (released, machine) = (released.clone(), self.machine.clone());
-            Box::new(Committing { released, machine, written: Vec::new(), prepared: None }) as Box<dyn Sink>
-        };
+        let sink =
+            |released: &Arc<Mutex<Released>>| Box::new(Committing::new(released, &self.machine)) as Box<dyn Sink>;
         let request = Request {
             sources,
             sinks: self.released.iter().map(sink).collect(),
@@ -300,15 +307,7 @@ impl<'a> Trial<'a> {
 
     /// Has one of the next calls of the machine fail.
     fn fail(&self, random: &mut Random) {
-        let kinds = [
-            Fault::CutBefore,
-            Fault::CutAfter,
-            Fault::Dropped(ErrorKind::Other),
-            Fault::Half(ErrorKind::Other),
-            Fault::Refused(ErrorKind::Other),
-            Fault::Applied(ErrorKind::Other),
-        ];
-        self.machine.fail(self.machine.call_count() + random.below(80), kinds[random.below(6)]);
+        self.machine.fail(self.machine.call_count() + random.below(80), random_fault(random));
     }
 
     /// The released output, and the engine's final tables.
@@ -332,6 +331,19 @@ impl<'a> Trial<'a> {
             counts: self.subject.expected.counts.clone(),
         }
     }
+}
+
+/// A fault that ends a run.
+pub fn random_fault(random: &mut Random) -> Fault {
+    let kinds = [
+        Fault::CutBefore,
+        Fault::CutAfter,
+        Fault::Dropped(ErrorKind::Other),
+        Fault::Half(ErrorKind::Other),
+        Fault::Refused(ErrorKind::Other),
+        Fault::Applied(ErrorKind::Other),
+    ];
+    kinds[random.below(6)]
 }
 
 fn options(program: &Program, random: &mut Random) -> (Options, usize) {

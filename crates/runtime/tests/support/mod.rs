@@ -183,6 +183,38 @@ pub struct Outcome {
     pub workers: u64,
 }
 
+impl Outcome {
+    /// What the reference has come to.
+    pub fn of(program: &Program, reference: &Reference<'_>) -> Outcome {
+        Outcome {
+            outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
+            tables: program.tables.keys().map(|t| reference.table(t)).collect(),
+            counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// A readable description of how an execution's outcome differs from this one, which is expected; none if it does not.
+    pub fn difference(&self, outcome: &Outcome, program: &Program) -> Option<String> {
+        let mut text = String::new();
+        for ((sink, ours), expected) in program.sinks.iter().zip(&outcome.outputs).zip(&self.outputs) {
+            if !same_rows(ours, expected) {
+                let name = &program.streams[sink.stream].name;
+                describe(&mut text, &format!("stream {name}"), ours, expected);
+            }
+        }
+        for ((table, ours), expected) in program.tables.iter().zip(&outcome.tables).zip(&self.tables) {
+            if !same_rows(ours, expected) {
+                describe(&mut text, &format!("table {}", table.name), ours, expected);
+            }
+        }
+        if outcome.counts != self.counts {
+            let _ = writeln!(text, "counts {:?}, expected {:?}", outcome.counts, self.counts);
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}
+
 /// Drives a run to its end on the calling thread.
 pub type Steps = Box<dyn FnMut(&mut Run)>;
 
@@ -213,14 +245,7 @@ impl Subject {
         }
         reference.run(&history.sources);
         reference.end();
-        let expected = Outcome {
-            outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
-            tables: program.tables.keys().map(|t| reference.table(t)).collect(),
-            policies: Vec::new(),
-            epochs: 0,
-            workers: 0,
-            counts: reference.counts().iter().map(|c| (c.committed, c.aborted.iter().sum())).collect(),
-        };
+        let expected = Outcome::of(&program, &reference);
         Subject { program, history, expected }
     }
 
@@ -291,22 +316,7 @@ impl Subject {
 
     /// A readable description of the differences from the reference; none if there are none.
     pub fn difference(&self, outcome: &Outcome) -> Option<String> {
-        let mut text = String::new();
-        for ((sink, ours), expected) in self.program.sinks.iter().zip(&outcome.outputs).zip(&self.expected.outputs) {
-            if !same_rows(ours, expected) {
-                let name = &self.program.streams[sink.stream].name;
-                describe(&mut text, &format!("stream {name}"), ours, expected);
-            }
-        }
-        for ((table, ours), expected) in self.program.tables.iter().zip(&outcome.tables).zip(&self.expected.tables) {
-            if !same_rows(ours, expected) {
-                describe(&mut text, &format!("table {}", table.name), ours, expected);
-            }
-        }
-        if outcome.counts != self.expected.counts {
-            let _ = writeln!(text, "counts {:?}, expected {:?}", outcome.counts, self.expected.counts);
-        }
-        (!text.is_empty()).then_some(text)
+        self.expected.difference(outcome, &self.program)
     }
 }
 
