@@ -21,13 +21,15 @@ use tidemill_state::memory::prefetch;
 use tidemill_txn::{AccessBuffer, RowId};
 use typed_index_collections::{TiSlice, TiVec};
 
-/// The maximum number of transactions per call of compiled code.
+/// The maximum number of events per call of compiled code, where rows are prefetched in between.
 pub(super) const BLOCK: usize = 16;
+/// Where all rows are near: so many blocks per call.
+const NEAR_BLOCKS: u32 = 16;
 /// How many transactions ahead rows are prefetched, and for how many transactions at a time: a processor stalls if more
 /// lines are requested than it can fetch at once.
 const AHEAD: usize = 32;
 const ASKED: usize = 2;
-/// One call of compiled code in this many is timed; timing adds some 100 ns to a call.
+/// One call of compiled code is timed for each so many blocks of events; timing adds some 100 ns to a call.
 pub const CALLS_PER_SAMPLE: u32 = 128;
 
 /// An input as compiled code is called on it: function, view, and the rows to prefetch.
@@ -104,6 +106,11 @@ impl<'a> Course<'a> {
         let views = calls.iter().map(|(_, call)| call.view).collect();
         let asked = if calls.iter().all(|(_, call)| call.far.is_empty()) { usize::MAX } else { 0 };
         Course { run: joint.run, views, calls, next: 0, asked }
+    }
+
+    /// Whether all of its rows are in caches.
+    fn is_near(&self) -> bool {
+        self.asked == usize::MAX
     }
 
     /// Prefetches the rows of the next few events.
@@ -235,13 +242,15 @@ impl Serial<'_> {
                 course.run_wanted(context, events.len(), wanted);
             }
             while course.next < first + events.end {
-                let block = BLOCK.min(first + events.end - course.next);
+                let left = first + events.end - course.next;
                 untimed -= 1;
                 if untimed == 0 {
                     untimed = calls_per_sample;
-                    course.run_timed(environment, context, block, sampled);
+                    course.run_timed(environment, context, BLOCK.min(left), sampled);
                 } else {
-                    course.run(context, block);
+                    let more = if course.is_near() { (NEAR_BLOCKS - 1).min(untimed - 1) } else { 0 };
+                    untimed -= more;
+                    course.run(context, left.min(BLOCK * (1 + more as usize)));
                 }
             }
             course.run_some(context, first, after, wanted);
