@@ -43,6 +43,16 @@ pub struct Access<'a, 'f> {
     pub tell_commit: bool,
     /// Whether every logged write asks for room, because there may be too many of them.
     pub checked_log: bool,
+    /// By local: whether its value says that a row exists.
+    pub witnesses: Vec<Option<Witness>>,
+}
+
+/// What a condition says of a role's row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Witness {
+    role: RoleId,
+    /// The value with which the row exists.
+    value: bool,
 }
 
 impl Access<'_, '_> {
@@ -150,14 +160,19 @@ impl Access<'_, '_> {
     }
 
     fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt], later: bool) -> bool {
+        let is_one_row = |of: &Witness| is_one_row(self.spec.transaction, of.role);
+        let witness = witness(condition, &self.witnesses).filter(is_one_row);
         let condition = self.body.expr(condition).word;
         let [yes, no, done] = std::array::from_fn(|_| self.body.l.b.create_block());
         self.body.l.b.ins().brif(condition, yes, &[], no, &[]);
         let before = self.body.known_rows();
         let mut after: Option<Vec<bool>> = None;
-        for (block, stmts) in [(yes, then), (no, otherwise)] {
+        for (block, stmts, value) in [(yes, then, true), (no, otherwise, false)] {
             self.body.l.b.switch_to_block(block);
             self.body.restore_known(before.clone());
+            if let Some(witness) = witness.filter(|witness| witness.value == value) {
+                self.body.roles[witness.role].known = true;
+            }
             if self.block(stmts, later) {
                 self.body.l.b.ins().jump(done, &[]);
                 let known = self.body.known_rows();
@@ -643,6 +658,39 @@ impl Access<'_, '_> {
         let inside = self.body.l.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
         self.body.l.unless(inside, missing, &[]);
         self.body.row_of_element(role, number)
+    }
+}
+
+/// By local of a transaction: what its value says of a row, from where it was assigned to the end. So it is assigned once, and
+/// nothing deletes a row of the table.
+pub fn witnesses(transaction: &Transaction) -> Vec<Option<Witness>> {
+    let mut assigned: Vec<Vec<Option<Witness>>> = vec![Vec::new(); transaction.locals.len()];
+    let mut deleted = Vec::new();
+    crate::layout::visit(&transaction.body, &mut |stmt| match stmt {
+        Stmt::Assign { local, value } => assigned[*local].push(witness(value, &[])),
+        Stmt::ForRange { local, .. } => assigned[*local].push(None),
+        Stmt::Delete { role, .. } => deleted.push(transaction.roles[*role].table),
+        _ => {}
+    });
+    let lasts = |witness: &Witness| !deleted.contains(&transaction.roles[witness.role].table);
+    let sole = |values: Vec<Option<Witness>>| match values[..] {
+        [sole] => sole.filter(lasts),
+        _ => None,
+    };
+    assigned.into_iter().map(sole).collect()
+}
+
+fn is_one_row(transaction: &Transaction, role: RoleId) -> bool {
+    transaction.roles[role].over.is_none() && transaction.roles[role].scan.is_none()
+}
+
+/// What a condition says of a row, given what locals say.
+fn witness(condition: &Expr, locals: &[Option<Witness>]) -> Option<Witness> {
+    match &condition.node {
+        Node::Exists { role, element: None } => Some(Witness { role: *role, value: true }),
+        Node::Not(value) => witness(value, locals).map(|of| Witness { value: !of.value, ..of }),
+        Node::Local(local) => locals.get(*local).copied().flatten(),
+        _ => None,
     }
 }
 

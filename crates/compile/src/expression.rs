@@ -262,8 +262,16 @@ impl Body<'_, '_> {
     }
 
     /// `and` (`decided_by` false) or `or` (true).
+    ///
+    /// Where the right side is quick and cannot fail it is evaluated in any case: events are often random, and a wrongly
+    /// predicted branch costs more.
     fn short_circuit(&mut self, left: &Expr, right: &Expr, decided_by: bool) -> Val {
         let left = self.expr(left).word;
+        if is_quick(right) {
+            let right = self.expr(right).word;
+            let ins = self.l.b.ins();
+            return plain(if decided_by { ins.bor(left, right) } else { ins.band(left, right) });
+        }
         let (more, done) = (self.l.b.create_block(), self.l.b.create_block());
         self.l.b.append_block_param(done, I8);
         if decided_by {
@@ -525,6 +533,18 @@ impl Body<'_, '_> {
         let inside = self.l.b.ins().band(above, below);
         self.fail_unless(inside, reason);
         self.l.b.ins().fcvt_to_sint_sat(I64, value)
+    }
+}
+
+/// Whether an expression is a few instructions on the fields of an event, without a branch, and cannot fail.
+fn is_quick(expr: &Expr) -> bool {
+    let is_plain = |expr: &Expr| !expr.ty.ty.is_bytes() && !expr.ty.nullable;
+    let is_operand = |expr: &Expr| matches!(expr.node, Node::Field(_) | Node::Const(_)) && is_plain(expr);
+    match &expr.node {
+        Node::Compare { left, right, .. } | Node::Equal { left, right, .. } => is_operand(left) && is_operand(right),
+        Node::Not(value) => is_quick(value),
+        Node::And(left, right) | Node::Or(left, right) => is_quick(left) && is_quick(right),
+        _ => is_operand(expr),
     }
 }
 

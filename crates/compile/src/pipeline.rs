@@ -11,7 +11,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, TrapCode, Value};
 use cranelift_codegen::isa::TargetFrontendConfig;
-use cranelift_frontend::FunctionBuilder;
+use cranelift_frontend::{FunctionBuilder, Variable};
 use std::mem::{offset_of, size_of};
 use tidemill_model::ColumnType;
 use tidemill_plan::typed::{Expr, Node};
@@ -134,12 +134,19 @@ fn derivation_counts(origin: &Origin) -> bool {
     }
 }
 
+/// The node of the root.
+const ROOT: usize = 0;
+
 /// The function under construction.
 struct Pipeline<'a, 'f> {
     body: Body<'a, 'f>,
     program: &'a Program,
     plan: &'a PipelinePlan,
     outputs: Value,
+    /// By node: how many events were written. They are in registers as long as the function runs.
+    counts: Vec<Variable>,
+    /// Whether the root's own events are listed. Those of a source arrive all at once, and each is at its own place.
+    lists_root: bool,
 }
 
 /// Fills in a function of the type [`crate::context::PipelineFn`].
@@ -162,6 +169,12 @@ pub fn build(
     let at = l.b.declare_var(I64);
     let zero = l.int(0);
     l.b.def_var(at, zero);
+    let counts = (0..plan.nodes.len()).map(|node| {
+        let (count, variable) = (l.load(outputs, count_of(node)), l.b.declare_var(I64));
+        l.b.def_var(variable, count);
+        variable
+    });
+    let counts = counts.collect();
     let [header, start, next, leave, unreached] = std::array::from_fn(|_| l.b.create_block());
     l.b.append_block_param(unreached, I64);
     l.b.ins().jump(header, &[]);
@@ -188,9 +201,10 @@ pub fn build(
         undo_top: None,
         sums: None,
     };
-    let mut pipeline = Pipeline { body, program, plan, outputs };
-    pipeline.arrive(0);
-    let l = &mut pipeline.body.l;
+    let lists_root = !matches!(program.streams[root.stream].origin, Origin::Source { .. });
+    let mut pipeline = Pipeline { body, program, plan, outputs, counts, lists_root };
+    pipeline.arrive(ROOT);
+    let Pipeline { body: Body { mut l, .. }, counts, .. } = pipeline;
     l.b.ins().jump(next, &[]);
 
     // Keys of the root's own events cannot fail; code for it may have been made all the same.
@@ -202,9 +216,18 @@ pub fn build(
     l.b.def_var(at, following);
     l.b.ins().jump(header, &[]);
     l.b.switch_to_block(leave);
+    for (node, count) in counts.into_iter().enumerate() {
+        let count = l.b.use_var(count);
+        l.store(count, outputs, count_of(node));
+    }
     l.b.ins().return_(&[]);
     l.b.seal_all_blocks();
     builder.finalize(config);
+}
+
+/// Where the outputs hold a node's number of events.
+fn count_of(node: usize) -> usize {
+    node * size_of::<OutputView>() + offset_of!(OutputView, count)
 }
 
 /// Event `i` at a place of the selection; the place itself where there is none.
@@ -225,11 +248,10 @@ impl<'a> Pipeline<'a, '_> {
     fn arrive(&mut self, node: usize) {
         let here = &self.plan.nodes[node];
         let output = self.output(node);
-        let k = self.body.l.load(output, offset_of!(OutputView, count));
-        let index = self.body.l.load(output, offset_of!(OutputView, index));
-        let address = self.body.l.at(index, k, 2);
-        let i = self.body.event.dense;
-        self.body.l.b.ins().istore32(trusted(), i, address, 0);
+        let k = self.body.l.b.use_var(self.counts[node]);
+        if node != ROOT || self.lists_root {
+            self.list(output, k);
+        }
         for (column, &field) in here.layout.computed.iter().enumerate() {
             let value = self.body.field(field, here.columns[column]);
             self.store(output, column, k, value, here.columns[column]);
@@ -245,7 +267,7 @@ impl<'a> Pipeline<'a, '_> {
             }
         }
         let more = self.body.l.b.ins().iadd_imm_s(k, 1);
-        self.body.l.store(more, output, offset_of!(OutputView, count));
+        self.body.l.b.def_var(self.counts[node], more);
         for &child in &here.children {
             self.offer(child);
         }
@@ -254,14 +276,19 @@ impl<'a> Pipeline<'a, '_> {
     /// [`Pipeline::arrive`] without a branch: the event is listed in any case, and counted if `holds`.
     fn arrive_if(&mut self, node: usize, holds: Value) {
         let output = self.output(node);
-        let k = self.body.l.load(output, offset_of!(OutputView, count));
+        let k = self.body.l.b.use_var(self.counts[node]);
+        self.list(output, k);
+        let one = self.body.l.b.ins().uextend(I64, holds);
+        let more = self.body.l.b.ins().iadd(k, one);
+        self.body.l.b.def_var(self.counts[node], more);
+    }
+
+    /// Writes which event of the root the event at hand is.
+    fn list(&mut self, output: Value, k: Value) {
         let index = self.body.l.load_constant(output, offset_of!(OutputView, index));
         let address = self.body.l.at(index, k, 2);
         let i = self.body.event.dense;
         self.body.l.b.ins().istore32(trusted(), i, address, 0);
-        let one = self.body.l.b.ins().uextend(I64, holds);
-        let more = self.body.l.b.ins().iadd(k, one);
-        self.body.l.store(more, output, offset_of!(OutputView, count));
     }
 
     fn output(&mut self, node: usize) -> Value {

@@ -2,7 +2,7 @@
 //! [`Access`].
 
 use crate::abi::InputView;
-use crate::access::{Access, unchecked_writes};
+use crate::access::{Access, unchecked_writes, witnesses};
 use crate::body::{Body, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
 use crate::layout::{OutputPlan, StreamLayout};
@@ -135,6 +135,7 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         running,
         tell_commit: tells_commit(spec),
         checked_log,
+        witnesses: witnesses(transaction),
     };
     if spec.is_refused {
         access.refuse();

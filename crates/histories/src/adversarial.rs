@@ -29,6 +29,7 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("lists of all lengths", rows::lists_of_all_lengths()),
         ("a row comes and goes", rows::comes_and_goes()),
         ("missing rows", rows::missing()),
+        ("what locals say of rows", rows::said_by_locals()),
         ("aborts behind the last write", undo::behind_the_last_write()),
         ("an abort behind thousands of writes", undo::thousands()),
         ("texts replaced over and over", undo::texts()),

@@ -45,9 +45,22 @@ pub fn due_of(program: &Program, stream: StreamId) -> Option<&Due> {
 pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table>) -> Vec<Option<Mutex<Earliest>>> {
     let index = |&stream: &StreamId| {
         let due = due_of(program, stream)?;
+        assert!(
+            due.fields.iter().all(|field| !is_text_outside_of_key(program, due, field)),
+            "such texts are not copied"
+        );
         Some(Mutex::new(Earliest::new(&tables[due.table], due.due)))
     };
     wiring.dues.iter().map(index).collect()
+}
+
+/// Whether a field of what is due is a text of the table that is no part of its key. With each row of another table it is
+/// never one of the table's own.
+fn is_text_outside_of_key(program: &Program, due: &Due, field: &DueField) -> bool {
+    let DueField::Part { column, .. } = *field else { return false };
+    let table = &program.tables[due.table];
+    let is_of_rows = matches!(due.bound, Bound::Rows { .. });
+    !is_of_rows && !table.key.contains(&column) && table.columns[column].ty.ty.is_bytes()
 }
 
 /// The rows of a stream that are due at a boundary, given by its index into [`Wiring::dues`]; without a boundary, only the

@@ -381,11 +381,16 @@ impl Epoch {
     pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(InputId) -> bool) -> (u32, u32) {
         let (mut transactions, mut aborted) = (0, 0);
         for (id, input) in self.work.inputs.iter_enumerated().filter(|(id, _)| inputs(*id)) {
-            for i in (0..input.len).filter(|&i| {
-                group.is_none_or(|group| self.accessed.grouping.of(InputEvent { input: id, event: i as u32 }) == group)
-            }) {
+            let verdicts = &input.verdicts[..input.len];
+            let Some(group) = group else {
+                transactions += input.len as u32;
+                aborted += verdicts.iter().map(|verdict| u32::from(!verdict.is_committed())).sum::<u32>();
+                continue;
+            };
+            let of = |event| self.accessed.grouping.of(InputEvent { input: id, event });
+            for (_, verdict) in (0..).zip(verdicts).filter(|(event, _)| of(*event) == group) {
                 transactions += 1;
-                aborted += u32::from(!input.verdicts[i].is_committed());
+                aborted += u32::from(!verdict.is_committed());
             }
         }
         assert!(aborted <= transactions, "a transaction aborts once");

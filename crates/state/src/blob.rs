@@ -7,6 +7,7 @@
 //! 4096. These are the size classes of allocators, or finer ones. So a blob whose length changes a little stays in
 //! place.
 
+use crate::memory::prefetch;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Range;
 
@@ -67,6 +68,19 @@ pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     let blob = handle as *const u8;
     // SAFETY: by the caller's promise this is a live blob, laid out by `new`.
     unsafe { std::slice::from_raw_parts(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
+}
+
+/// Lines of a blob that are prefetched: those of a window of a few slices.
+const LINES_AHEAD: usize = 4;
+
+/// Prefetches the beginning of the blob that a cell holds.
+///
+/// # Safety
+/// `cell` is a text cell of a row, and no thread writes it meanwhile.
+pub unsafe fn ask(cell: *const u64) {
+    // SAFETY: by the caller.
+    let blob = unsafe { cell.read() } as *const u8;
+    (0..LINES_AHEAD).for_each(|line| prefetch(blob.wrapping_add(64 * line)));
 }
 
 /// A change of some bytes: removes the bytes before `start`, and those of `gap`, which comes after `start`. New bytes

@@ -40,11 +40,13 @@ pub struct Earliest {
     touched: Vec<RowAddress>,
     touched_max: usize,
     looked_at: u64,
+    /// Of the rows that were copied last.
+    bytes: usize,
 }
 
 /// What a look found.
 pub struct RowsAt {
-    /// Copies of the rows with the value, in no order.
+    /// Copies of the rows with the value, in no order. Texts outside of keys are missing where no row of the table is evicted.
     pub rows: Image,
     /// The least value of the other rows.
     pub next: Option<i64>,
@@ -54,7 +56,7 @@ impl Earliest {
     /// For a column of a table: an int that is never null.
     pub fn new(table: &Table, column: usize) -> Earliest {
         let cell = table.layout().cell(column);
-        Earliest { cell, heap: None, touched: Vec::new(), touched_max: 0, looked_at: 0 }
+        Earliest { cell, heap: None, touched: Vec::new(), touched_max: 0, looked_at: 0, bytes: 0 }
     }
 
     /// Notes that rows may have changed; 0 stands for no row.
@@ -80,9 +82,10 @@ impl Earliest {
             self.forget();
             return self.take_of_copies(table, at);
         }
-        let mut rows = Image::new(table.shape());
+        let mut rows = Image::with_capacity(table.shape(), self.bytes);
         // SAFETY: the rows are slots of the table, and no transaction runs.
-        let next = self.take_of_memory(table, at, |row| unsafe { table.copy_row(row, &mut rows) });
+        let next = self.take_of_memory(table, at, |row| unsafe { table.copy_without_texts(row, &mut rows) });
+        self.bytes = rows.bytes();
         Ok(RowsAt { rows, next })
     }
 

@@ -320,3 +320,32 @@ pub fn aliases() -> History {
     let events = (0..120).map(|i| ints(&[i % 4, i * i % 5 % 4])).collect();
     History { plan, preload: vec![], sources: vec![events] }
 }
+
+/// Locals that say whether a row is there, and rows and locals that change before they are asked.
+pub fn said_by_locals() -> History {
+    let schema = Schema::scalars([("kind", Type::Int.into()), ("id", Type::Int.into()), ("by", Type::Int.into())]);
+    let numbers = |name: &str| table(name, vec![key("id", Type::Int), column("n", Type::Int, Value::Int(3))]);
+    let names = ["gone", "changed", "kept"];
+    let roles = names.iter().map(|name| role(name, name, vec![event("id")], AccessDef::Create)).collect();
+    let count = |role: &str, by: Expr| increase(role, "n", by);
+    let counted = |role: &str, said: &str| when(local(said), vec![count(role, int(10))], vec![count(role, int(1))]);
+    let body = vec![
+        assign("gone_said", exists("gone")),
+        when(is("kind", 0), vec![delete("gone")], vec![]),
+        counted("gone", "gone_said"),
+        assign("changed_said", exists("changed")),
+        when(is("kind", 1), vec![assign("changed_said", not(exists("changed")))], vec![]),
+        counted("changed", "changed_said"),
+        assign("kept_said", not(exists("kept"))),
+        when(local("kept_said"), vec![count("kept", int(100))], vec![]),
+        // It fails where the sum does not fit, and undoes all of the above.
+        count("kept", event("by")),
+        give_back(names.iter().map(|name| (*name, cell(name, "n"))).collect()),
+    ];
+    let work = transaction("work", vec![named("changes")], roles, body);
+    let tables = names.iter().map(|name| numbers(name)).collect();
+    let plan = plan("said_by_locals", tables, vec![source("changes", schema)], vec![work]);
+    let by = |i: i64| if i % 5 < 3 { i } else { i64::MAX - 120 };
+    let events = (0..300).map(|i| ints(&[i * i % 7, i % 11, by(i)])).collect();
+    History { plan, preload: vec![], sources: vec![events] }
+}

@@ -16,18 +16,24 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use tidemill_compile::abi::InputView;
 use tidemill_compile::{AccessContext, AccessFn};
+use tidemill_plan::Role;
 use tidemill_schedule::Execute;
+use tidemill_state::blob;
 use tidemill_state::memory::prefetch;
 use tidemill_txn::{AccessBuffer, RowId};
 use typed_index_collections::{TiSlice, TiVec};
 
-/// The maximum number of transactions per call of compiled code.
+/// The maximum number of events per call of compiled code, where rows are prefetched in between.
 pub(super) const BLOCK: usize = 16;
+/// Where all rows are near: so many blocks per call.
+const NEAR_BLOCKS: u32 = 16;
 /// How many transactions ahead rows are prefetched, and for how many transactions at a time: a processor stalls if more
 /// lines are requested than it can fetch at once.
 const AHEAD: usize = 32;
+/// How many transactions ahead the texts and windows of rows are prefetched: the rows are there by then.
+const TEXTS_AHEAD: usize = AHEAD / 2;
 const ASKED: usize = 2;
-/// One call of compiled code in this many is timed; timing adds some 100 ns to a call.
+/// One call of compiled code is timed for each so many blocks of events; timing adds some 100 ns to a call.
 pub const CALLS_PER_SAMPLE: u32 = 128;
 
 /// An input as compiled code is called on it: function, view, and the rows to prefetch.
@@ -36,10 +42,55 @@ pub struct Call<'a> {
     pub run: AccessFn,
     /// The view that the code reads.
     pub view: InputView,
-    /// By role, if its table is larger than a cache: its rows, and the start of each event's rows if an event may have
-    /// several.
-    far: Vec<(&'a [u64], Option<&'a [u32]>)>,
+    /// By role, if its table is larger than a cache.
+    far: Vec<Far<'a>>,
     len: usize,
+}
+
+/// The rows of a role that have to be fetched.
+struct Far<'a> {
+    rows: &'a [u64],
+    /// The start of each event's rows, if an event may have several.
+    starts: Option<&'a [u32]>,
+    /// Where rows hold the texts and windows that the role reads or writes, if an event has one row.
+    texts: Vec<usize>,
+}
+
+impl<'a> Far<'a> {
+    fn of(machine: &Machine, role: &Role, rows: &'a [u64], starts: &'a [u32]) -> Self {
+        let table = &machine.tables[role.table];
+        let columns = &table.definition().columns;
+        let mut texts: Vec<usize> = role.reads.iter().chain(&role.writes).copied().collect();
+        texts.retain(|&column| columns[column].ty.ty.is_bytes() && !role.is_found_late() && role.over.is_none());
+        texts.sort_unstable();
+        texts.dedup();
+        let texts = texts.into_iter().map(|column| table.layout().cell(column)).collect();
+        Far { rows, starts: role.over.map(|_| starts), texts }
+    }
+
+    /// Prefetches the rows of some events.
+    #[inline]
+    fn prefetch(&self, events: Range<usize>) {
+        let range = match self.starts {
+            None => events,
+            Some(starts) => starts[events.start] as usize..starts[events.end] as usize,
+        };
+        self.rows[range].iter().for_each(|&row| prefetch(row as *const u8));
+    }
+
+    /// Prefetches the texts and windows of some events, whose rows no other worker writes now.
+    #[inline]
+    fn prefetch_texts(&self, events: Range<usize>) {
+        for &row in self.rows[events].iter().filter(|&&row| row != 0) {
+            for &cell in &self.texts {
+                #[allow(unsafe_code)]
+                // SAFETY: the row is a slot of the role's table, and the cell is one of its texts; by the caller.
+                unsafe {
+                    blob::ask((row as usize + cell) as *const u64);
+                }
+            }
+        }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -48,7 +99,7 @@ impl<'a> Call<'a> {
         let InputContext { transaction, code, .. } = machine.input(id);
         let input = &epoch.work.inputs[id];
         let far = transaction.roles.iter().enumerate().filter(|(_, role)| machine.tables[role.table].is_far());
-        let far = far.map(|(r, role)| (input.rows[r].as_slice(), role.over.map(|_| input.starts[r].as_slice())));
+        let far = far.map(|(r, role)| Far::of(machine, role, &input.rows[r], &input.starts[r]));
         Call { run: code.run, view: input.view(identity), far: far.collect(), len: input.len }
     }
 
@@ -56,13 +107,14 @@ impl<'a> Call<'a> {
     #[inline]
     fn prefetch(&self, from: usize, to: usize) {
         let (from, to) = (from.min(self.len), to.min(self.len));
-        for (rows, starts) in &self.far {
-            let range = match starts {
-                None => from..to,
-                Some(starts) => starts[from] as usize..starts[to] as usize,
-            };
-            rows[range].iter().for_each(|&row| prefetch(row as *const u8));
-        }
+        self.far.iter().for_each(|far| far.prefetch(from..to));
+    }
+
+    /// Prefetches the texts and windows of events `from..to`, whose rows no other worker writes now.
+    #[inline]
+    fn prefetch_texts(&self, from: usize, to: usize) {
+        let (from, to) = (from.min(self.len), to.min(self.len));
+        self.far.iter().filter(|far| !far.texts.is_empty()).for_each(|far| far.prefetch_texts(from..to));
     }
 
     /// Runs events `first..first + count`.
@@ -96,6 +148,8 @@ struct Course<'a> {
     next: usize,
     /// The event up to which rows were prefetched.
     asked: usize,
+    /// Whether such rows hold texts or windows that are prefetched, too.
+    has_far_texts: bool,
 }
 
 impl<'a> Course<'a> {
@@ -103,13 +157,23 @@ impl<'a> Course<'a> {
         let calls: Vec<_> = joint.inputs().map(|id| (id, Call::of(machine, epoch, id, identity))).collect();
         let views = calls.iter().map(|(_, call)| call.view).collect();
         let asked = if calls.iter().all(|(_, call)| call.far.is_empty()) { usize::MAX } else { 0 };
-        Course { run: joint.run, views, calls, next: 0, asked }
+        let has_far_texts = calls.iter().any(|(_, call)| call.far.iter().any(|far| !far.texts.is_empty()));
+        Course { run: joint.run, views, calls, next: 0, asked, has_far_texts }
     }
 
-    /// Prefetches the rows of the next few events.
+    /// Whether all of its rows are in caches.
+    fn is_near(&self) -> bool {
+        self.asked == usize::MAX
+    }
+
+    /// Prefetches the rows of the next few events, and what they hold outside of rows of some before these.
     #[inline(never)]
     fn ask(&mut self) {
         self.calls.iter().for_each(|(_, call)| call.prefetch(self.asked, self.asked + ASKED));
+        if self.has_far_texts {
+            let first = self.asked.saturating_sub(TEXTS_AHEAD);
+            self.calls.iter().for_each(|(_, call)| call.prefetch_texts(first, first + ASKED));
+        }
         self.asked += ASKED;
     }
 
@@ -235,13 +299,15 @@ impl Serial<'_> {
                 course.run_wanted(context, events.len(), wanted);
             }
             while course.next < first + events.end {
-                let block = BLOCK.min(first + events.end - course.next);
+                let left = first + events.end - course.next;
                 untimed -= 1;
                 if untimed == 0 {
                     untimed = calls_per_sample;
-                    course.run_timed(environment, context, block, sampled);
+                    course.run_timed(environment, context, BLOCK.min(left), sampled);
                 } else {
-                    course.run(context, block);
+                    let more = if course.is_near() { (NEAR_BLOCKS - 1).min(untimed - 1) } else { 0 };
+                    untimed -= more;
+                    course.run(context, left.min(BLOCK * (1 + more as usize)));
                 }
             }
             course.run_some(context, first, after, wanted);

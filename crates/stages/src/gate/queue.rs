@@ -243,7 +243,6 @@ impl Queue {
         self.begin.max(self.punctuated)
     }
 
-    /// The event times of a batch, if the source has event time.
     /// The time of the event that this number of the held ones stand before.
     pub(super) fn time_of(&self, mut before: usize) -> Option<i64> {
         for segment in &self.segments {
@@ -255,6 +254,7 @@ impl Queue {
         None
     }
 
+    /// The event times of a batch, if the source has event time.
     pub(super) fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
         let (field, ty) = self.time_field?;
         let column = batch.column(field);
@@ -270,6 +270,11 @@ impl Queue {
             self.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });
             return;
         };
+        if self.has_in_order(&times) {
+            self.greatest = self.greatest.max(times.last().copied());
+            self.append_sorted(Segment { batch, times, arrived: Arrived::Together(now), late: None });
+            return;
+        }
         let (punctual, late) = self.divide(&times);
         let segment = match late {
             None => Segment { batch, times, arrived: Arrived::Together(now), late: None },
@@ -284,6 +289,13 @@ impl Queue {
         if !segment.times.is_empty() {
             self.append(segment);
         }
+    }
+
+    /// Whether these are times in order and none is late: one look at each, many at a time. Of such times only the first can be
+    /// late, since a mark follows the times from below where the lateness is not below zero.
+    fn has_in_order(&self, times: &[i64]) -> bool {
+        let is_punctual = |&first: &i64| self.lateness >= 0 && self.low().is_none_or(|low| low <= first);
+        times.first().is_some_and(is_punctual) && times.is_sorted()
     }
 
     /// The punctual rows and the late ones; both are omitted if no row is late. Updates the greatest time.
@@ -348,12 +360,17 @@ impl Queue {
 
     /// Adds events to the held ones, in order of time; events of equal time keep their order.
     pub(super) fn append(&mut self, segment: Segment) {
-        let sorted = segment.times.is_sorted();
+        if segment.times.is_sorted() { self.append_sorted(segment) } else { self.merge(segment) }
+    }
+
+    /// The same, where they are in order already.
+    fn append_sorted(&mut self, segment: Segment) {
         let behind = self.segments.back().and_then(|s| s.times.last()).is_none_or(|&last| last <= segment.times[0]);
-        if sorted && behind {
-            self.push(segment);
-            return;
-        }
+        if behind { self.push(segment) } else { self.merge(segment) }
+    }
+
+    /// Sorts events into the held ones.
+    fn merge(&mut self, segment: Segment) {
         let least = *segment.times.iter().min().expect("a segment is not empty");
         let mut parts = vec![segment];
         while let Some(last) = self.segments.back() {

@@ -108,6 +108,12 @@ pub fn resolve_roles(
             input.rows[r] = rows;
             continue;
         }
+        let is_fixed = role.over.is_none() && count > 0;
+        if let Some(row) = is_fixed.then(|| fixed_row(&tables[role.table], &wiring.keys.roles[r])).flatten() {
+            rows[start..].fill(row);
+            input.rows[r] = rows;
+            continue;
+        }
         let mut gather = Gather { fields, input, role, events: events.clone(), elements, nulls: &mut scratch.nulls };
         gather.nulls.clear();
         let columns: Vec<KeyValues<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
@@ -121,6 +127,19 @@ pub fn resolve_roles(
         drop(columns);
         input.rows[r] = rows;
     }
+}
+
+/// The row of a key of constants, which all events have.
+fn fixed_row(table: &Table, key: &[KeySource]) -> Option<RowAddress> {
+    let mut parts = Vec::new();
+    for part in key {
+        let KeySource::Constant(value) = part else { return None };
+        parts.push(constant(value, 1));
+    }
+    let columns: Vec<KeyColumn<'_>> = parts.iter().map(KeyValues::column).collect();
+    let mut row = [0];
+    table.resolve(&Keys { columns: &columns, nulls: None, len: 1 }, &mut row);
+    Some(row[0])
 }
 
 impl KeyValues<'_> {
