@@ -310,7 +310,7 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
 }
 
 /// The version of the format that is written.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 
 /// The manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {
