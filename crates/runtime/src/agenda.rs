@@ -67,11 +67,12 @@ impl Next {
 
     /// The earliest boundary.
     fn boundary(&self, times: Times) -> Option<i64> {
-        if !self.is_known {
-            return Some(i64::MIN);
-        }
+        // Also in a run that goes on within the end of time, and has not looked.
         if self.begins_instant() && times.is_end {
             return None;
+        }
+        if !self.is_known {
+            return Some(i64::MIN);
         }
         if let Some(rows) = self.due.as_ref().filter(|due| due.is_rows() && times.is_end) {
             return times.last.and_then(|last| rows.next_rows(self.known, last, times.shown));
