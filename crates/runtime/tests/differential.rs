@@ -215,7 +215,7 @@ fn random_histories() {
             let seeds = (first + t..first + plans).step_by(threads as usize);
             let (ways, decided, tally) = (&ways, &decided, &tally);
             scope.spawn(move || {
-                seeds.for_each(|seed| match seed.is_multiple_of(CALLED) {
+                seeds.for_each(|seed| match seed.is_multiple_of(CALLED) && seed < first + CALLED_PLANS {
                     true => random_call_plan_histories(seed, tally),
                     false => random_plan_histories(seed, ways, decided),
                 });
@@ -241,6 +241,8 @@ fn random_histories() {
 
 /// One in this number of plans is called.
 const CALLED: u64 = 5;
+/// Of so many plans at the beginning.
+const CALLED_PLANS: u64 = 250;
 /// Most events of a source, or calls of a stream, in its histories.
 const CALLED_EVENTS_MAX: usize = 60;
 /// In percent, the share of its histories that has crashes.
