@@ -25,8 +25,8 @@ mod visit;
 mod waves;
 mod window;
 
-use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
+use analyze::{CANNOT_FAIL, CHANGES};
 pub use depth::{BLOCK_DEPTH_MAX, EXPRESSION_DEPTH_MAX, with_deep_stack};
 pub use error::PlanError;
 pub use explain::{

@@ -612,7 +612,8 @@ pub struct RoleDef {
     /// The table.
     pub table: String,
     /// One expression per key column, over `Event` fields; over `Element` fields of `over` too when
-    /// that is set (with `variable` equal to the list field's name). A null key means: no row.
+    /// that is set (with `variable` equal to the list field's name); without a list also over the rows of earlier roles. A
+    /// null key means: no row.
     pub key: Vec<Expr>,
     /// The list field of the event with a row per element; none: one row.
     #[serde(default)]

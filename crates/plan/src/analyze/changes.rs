@@ -9,15 +9,16 @@
 //!
 //! So an abort takes back what was emitted, as it does all else, and changes come in the order of the law.
 
-use super::fault::{Checked, Fault};
+use super::fault::{Checked, Fault, check_identifier};
 use super::writing::{assign, stmt, when};
 use crate::build::{cell, exists, literal, local};
+use crate::visit::each_statement;
 use crate::{AccessDef, Expr, Plan, PlanError, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef, TransactionDef};
 use std::borrow::Cow;
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 
 /// The end of the names of emissions, transactions and streams of changes.
-const CHANGES: &str = ".changes";
+pub(crate) const CHANGES: &str = ".changes";
 
 /// The field that says whether the row is gone.
 const DELETED: &str = "deleted";
@@ -34,6 +35,7 @@ pub(super) fn is_own(name: &str) -> bool {
 
 /// The plan with the emissions and transactions that the wanted changes stand for.
 pub(super) fn expand<'a>(plan: &'a Plan, errors: &mut Vec<PlanError>) -> Cow<'a, Plan> {
+    plan.transactions.iter().for_each(|transaction| check_names(transaction, errors));
     let wanted: Vec<&TableDef> = plan.tables.iter().filter(|table| table.changes).collect();
     if wanted.is_empty() {
         return Cow::Borrowed(plan);
@@ -51,6 +53,23 @@ pub(super) fn expand<'a>(plan: &'a Plan, errors: &mut Vec<PlanError>) -> Cow<'a,
     Cow::Owned(expanded)
 }
 
+/// Refuses names of what is made here in what was declared.
+fn check_names(def: &TransactionDef, errors: &mut Vec<PlanError>) {
+    let mut check = |what: &str, name: &str| {
+        if is_own(name)
+            && let Err(fault) = check_identifier(what, name)
+        {
+            errors.push(fault.of("transaction", &def.name));
+        }
+    };
+    check("transaction", &def.name);
+    each_statement(&def.body, &mut |statement| {
+        if let StmtNode::Emit { name, .. } = &statement.node {
+            check("emission", name);
+        }
+    });
+}
+
 /// The transaction that passes the changes of a table on; none if no transaction writes it.
 fn united(table: &TableDef, transactions: &[TransactionDef]) -> Checked<Option<TransactionDef>> {
     if table.columns.iter().any(|column| column.name == DELETED) {
@@ -60,8 +79,8 @@ fn united(table: &TableDef, transactions: &[TransactionDef]) -> Checked<Option<T
     let emission = name(&table.name);
     let emits = |transaction: &&TransactionDef| {
         let mut emits = false;
-        each(&transaction.body, &mut |node| {
-            emits |= matches!(node, StmtNode::Emit { name, .. } if *name == emission);
+        each_statement(&transaction.body, &mut |statement| {
+            emits |= matches!(&statement.node, StmtNode::Emit { name, .. } if *name == emission);
         });
         emits
     };
@@ -73,22 +92,6 @@ fn united(table: &TableDef, transactions: &[TransactionDef]) -> Checked<Option<T
     let (roles, body) = (Vec::new(), Vec::new());
     let united = TransactionDef { name: emission, inputs, over: None, join: None, nested: false, roles, body };
     Ok((!united.inputs.is_empty()).then_some(united))
-}
-
-fn each<'a>(body: &'a [Stmt], visit: &mut impl FnMut(&'a StmtNode)) {
-    for statement in body {
-        visit(&statement.node);
-        match &statement.node {
-            StmtNode::If { then, otherwise, .. } => {
-                each(then, visit);
-                each(otherwise, visit);
-            }
-            StmtNode::ForEach { body, .. } | StmtNode::ForRows { body, .. } | StmtNode::ForRange { body, .. } => {
-                each(body, visit);
-            }
-            _ => {}
-        }
-    }
 }
 
 /// The role that a statement writes the row of, if it writes one.
@@ -109,7 +112,7 @@ fn emitting(def: &TransactionDef, tables: &[&TableDef]) -> TransactionDef {
         return def.clone();
     }
     let mut names = Vec::new();
-    each(&def.body, &mut |node| names.extend(written(node)));
+    each_statement(&def.body, &mut |statement| names.extend(written(&statement.node)));
     let roles = def.roles.iter().filter(|role| names.contains(&role.name.as_str()));
     let table_of = |role: &RoleDef| tables.iter().find(|table| table.name == role.table).copied();
     let watched: Vec<Watched<'_>> = roles.filter_map(|role| Some(Watched::new(role, table_of(role)?))).collect();
@@ -119,11 +122,9 @@ fn emitting(def: &TransactionDef, tables: &[&TableDef]) -> TransactionDef {
     let of_body = watched.iter().filter(|one| one.role.over.is_none() && one.role.access != AccessDef::All);
     let frame = Frame { is_loop: false, roles: of_body.collect() };
     let mut lowering = Lowering { watched: &watched, frames: vec![frame] };
-    let mut body: Vec<Stmt> = watched.iter().map(Watched::reset).collect();
+    let mut body: Vec<Stmt> = watched.iter().map(|one| one.note(false)).collect();
     body.extend(lowering.block(&def.body));
-    if !def.body.last().is_some_and(|last| matches!(last.node, StmtNode::Return { .. } | StmtNode::Abort { .. })) {
-        body.extend(lowering.frames[0].emits());
-    }
+    body.extend(lowering.frames[0].emits());
     TransactionDef { body, ..def.clone() }
 }
 
@@ -139,12 +140,9 @@ impl<'a> Watched<'a> {
         Watched { role, table, local: format!("__changed_{}", role.name) }
     }
 
-    fn is_written(&self, is_it: bool) -> Stmt {
-        assign(&self.local, literal(Value::Bool(is_it)))
-    }
-
-    fn reset(&self) -> Stmt {
-        self.is_written(false)
+    /// Notes whether the row was written.
+    fn note(&self, is_written: bool) -> Stmt {
+        assign(&self.local, literal(Value::Bool(is_written)))
     }
 
     /// Emits the row, or that it is gone.
@@ -170,7 +168,7 @@ impl<'a> Watched<'a> {
     /// Emits the row if it was written and is there.
     fn emit_written(&self) -> [Stmt; 2] {
         let is_there: Expr = local(&self.local).and(exists(&self.role.name));
-        [when(is_there, vec![self.emit(false)]), self.reset()]
+        [when(is_there, vec![self.emit(false)]), self.note(false)]
     }
 }
 
@@ -235,7 +233,7 @@ impl Lowering<'_> {
                 let is_delete = matches!(node, StmtNode::Delete { .. });
                 lowered.extend(role.filter(|_| is_delete).map(|role| role.emit(true)));
                 lowered.push(statement.clone());
-                lowered.extend(role.map(|role| role.is_written(!is_delete)));
+                lowered.extend(role.map(|role| role.note(!is_delete)));
             }
         }
         lowered
@@ -252,5 +250,29 @@ impl Lowering<'_> {
         let frame = self.frames.pop().expect("it was pushed");
         round.extend(frame.emits());
         round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analyze;
+    use crate::build::{Block, PlanBuilder, cell, emitted, event, literal, named};
+    use tidemill_model::{Type, Value};
+
+    fn refused(body: impl FnOnce(&mut Block)) -> Vec<String> {
+        let plan = PlanBuilder::new("stock")
+            .table("stock", |t| t.key("id", Type::Int).column_or("left", Type::Int, Value::Int(0)).changes())
+            .source("orders", |s| s.field("id", Type::Int))
+            .transaction("order", [named("orders")], |t| t.create("row", "stock", [event("id")]).body(body))
+            .sink("out", emitted("order", "stock.changes"))
+            .build();
+        analyze(&plan).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn no_other_emission_has_the_name_of_changes() {
+        assert!(refused(|b| b.set("row", "left", cell("row", "left") + 1)).is_empty());
+        let both = refused(|b| b.emit("stock.changes", [("id", literal(1))]));
+        assert!(both.iter().any(|error| error.contains("'stock.changes'")), "{both:?}");
     }
 }

@@ -58,6 +58,7 @@ use crate::{
 
 /// How the stream of events ends that an aggregate of a window refused.
 pub(crate) const REFUSED: &str = ".refused";
+pub(crate) use changes::CHANGES;
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
 pub(crate) use first::within;

@@ -3,7 +3,7 @@
 
 use super::joins;
 use super::windows::{is_hidden, rows};
-use crate::{Origin, Program, Stream, StreamId, TransactionId};
+use crate::{CHANGES, Origin, Program, Stream, StreamId, TransactionId};
 use serde::Serialize;
 
 /// The kind of a node.
@@ -216,8 +216,8 @@ fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
             (NodeKind::Table, stream.name.strip_suffix(".woken").unwrap_or(&stream.name))
         }
         Origin::Due(_) => (NodeKind::Ticks, &stream.name),
-        Origin::Committed(t) if program.transactions[*t].name.ends_with(".changes") => {
-            (NodeKind::Table, stream.name.strip_suffix(".changes").unwrap_or(&stream.name))
+        Origin::Committed(t) if program.transactions[*t].name.ends_with(CHANGES) => {
+            (NodeKind::Table, stream.name.trim_end_matches(CHANGES))
         }
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(*t),
         Origin::Late(of) | Origin::LateRoot(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
