@@ -7,7 +7,8 @@
 //!
 //! A sink receives the output of each epoch once, in the order of epochs. In a durable run it receives none before the
 //! epoch's entry in the log is durable (or, with the weaker sync, written), and no output of an epoch that it has
-//! committed in an earlier run. A call is answered once its epoch is durable in this sense, or before if that is wanted; a replay answers nobody.
+//! committed in an earlier run. A call is answered once its epoch is durable in this sense, or before if that is wanted; a
+//! replay answers nobody.
 
 use crate::pipeline::Pipeline;
 use crate::records::Records;

@@ -239,10 +239,10 @@ fn random_histories() {
     assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
 }
 
-/// One in this number of plans is called.
-const CALLED: u64 = 5;
-/// Of so many plans at the beginning.
+/// So many plans at the beginning of a run may be called; the others are not.
 const CALLED_PLANS: u64 = 250;
+/// One in this number of them is.
+const CALLED: u64 = 5;
 /// Most events of a source, or calls of a stream, in its histories.
 const CALLED_EVENTS_MAX: usize = 60;
 /// In percent, the share of its histories that has crashes.

@@ -1,9 +1,9 @@
 //! Calls over HTTP: one a request, and many on one connection.
 //!
 //! `POST /calls` is one request with many calls, a line each: `{"call":"deposit","fields":{...}}`, perhaps with
-//! `"idempotency_key"` and `"durable":false`. The client may go on to send lines as long as it likes. The response has a line for each,
-//! `{"status":200,"reply":{...}}`, in the order of the calls, as soon as it is there: the status and the body that a
-//! request of its own would have. The calls of one such request run in their order.
+//! `"idempotency_key"` and `"durable":false`. The client may go on to send lines as long as it likes. The response has a line
+//! for each, `{"status":200,"reply":{...}}`, in the order of the calls, as soon as it is there: the status and the body that
+//! a request of its own would have. The calls of one such request run in their order.
 
 use crate::answer::{self, Answer, Said};
 use crate::calls::{Refused, Reply, ReplyKind, Turn, Wanted};
