@@ -94,7 +94,9 @@ def test_callers_leave_the_time_out():
             return response.status, json.loads(response.read())
 
         mill.send(minutes, {"at": 7})
-        assert ask("GET", "/")[1]["POST /call/NAME"]["hold"] == {"seat": "str", "who": "str"}
+        # The window over the calls is a transaction that nobody calls.
+        assert ask("GET", "/")[1]["POST /call/NAME"] == {"hold": {"seat": "str", "who": "str"}}
+        assert ask("POST", "/call/busy.add", json.dumps({"seat": "a1", "who": "ada"}))[0] == 404
         status, reply = ask("POST", "/call/hold", json.dumps({"seat": "a1", "who": "ada"}))
         assert (status, reply["committed"]) == (200, {"seat": "a1", "until": 22})
         status, reply = ask("POST", "/call/hold", json.dumps({"seat": "a2", "who": "ada", "at": 100}))

@@ -146,6 +146,9 @@ impl Session {
     fn callable(&self, transaction: TransactionId) -> Result<Procedure, String> {
         let program = self.engine.program();
         let wiring = &self.engine.machine.wiring;
+        if program.transactions[transaction].is_hidden() {
+            return Err("it belongs to a window, a join or a table's changes, and answers nobody".into());
+        }
         let is_request = |(_, (stream, is_sent)): &(usize, &(StreamId, bool))| {
             *is_sent
                 && program.streams[*stream].own_time().is_none()

@@ -265,7 +265,7 @@ impl Gate {
     pub fn sent_ready(&self) -> usize {
         let waits = self.queues.iter().any(|queue| queue.filled.is_some())
             && self.anchor().is_none()
-            && self.timed().any(|queue| !queue.ended);
+            && self.timed().any(|queue| !queue.ended || queue.held() > 0);
         if waits { 0 } else { self.sent.held() }
     }
 

@@ -390,6 +390,30 @@ fn a_silent_source_holds_the_others_back_until_it_ends() {
     assert_eq!(gate.ready(10), 3);
 }
 
+/// What is sent gets the time of what passed, so it waits for the first event, also when all sources have ended and that
+/// event is still held.
+#[test]
+fn what_is_sent_waits_for_the_first_time() {
+    let mut case = Case::new(Some(0), Type::Int, vec![vec![7, 8], vec![0, 0]]);
+    let anchored = case.program.streams.iter_mut().filter_map(|stream| match &mut stream.origin {
+        Origin::Source { anchored, .. } => Some(anchored),
+        _ => None,
+    });
+    *anchored.last().expect("there are two sources") = true;
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    gate.send(1, true);
+    gate.ingest(1, case.batch(1, 0, 2), 0);
+    gate.ingest(0, case.batch(0, 0, 2), 0);
+    assert_eq!(gate.sent_ready(), 0, "no time has passed");
+    gate.end(0);
+    assert_eq!(gate.sent_ready(), 0, "times are held");
+    let mut epoch = Epoch::new(&case.program, &code, &wiring);
+    assert!(gate.cut(&Cut::Most(1), &mut epoch));
+    assert_eq!((gate.held_of(0), gate.sent_ready()), (1, 2));
+}
+
 /// A source's own low mark lets its own events of that time pass, because offsets only grow; events of a later source
 /// must wait.
 #[test]
