@@ -166,6 +166,7 @@ impl StateDirectory {
             Some(_) => {
                 directory.remove_unused()?;
                 directory.remove_old_logs()?;
+                directory.sync_savepoints()?;
             }
         }
         Ok(directory)

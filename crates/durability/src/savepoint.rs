@@ -101,6 +101,13 @@ impl StateDirectory {
         names.iter().filter_map(|name| self.find_savepoint(name).transpose()).collect()
     }
 
+    /// Makes the names of the savepoints durable, which an earlier process may have made and not synced.
+    pub(crate) fn sync_savepoints(&self) -> Result<(), StateError> {
+        self.savepoints()?.into_iter().try_for_each(|Savepoint { path, .. }| {
+            self.storage().sync_directory(&path).map_err(StateError::io(&path, "synced"))
+        })
+    }
+
     fn find_savepoint(&self, name: &str) -> Result<Option<Savepoint>, StateError> {
         let path = savepoint_directory(self.path()).join(name);
         let manifest = Manifest::read(&**self.storage(), &path)?;

@@ -1,6 +1,7 @@
 //! The store against a map: rows that change, are deleted and are inserted again, over many runs and merges.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_durability::store::{Runs, StoredRun, due};
@@ -10,7 +11,7 @@ use tidemill_durability::{
 use tidemill_histories::Random;
 use tidemill_model::Type;
 use tidemill_plan::{Column, Keep, Slices, Table, Window};
-use tidemill_sim::SimStorage;
+use tidemill_sim::{Fault, SimStorage};
 use tidemill_state::{EXISTS, Image, NOWHERE, RowShape, virtual_node_of};
 
 /// A header, a key of a number and a text, a number, a text.
@@ -240,6 +241,31 @@ fn no_run_goes_on_from_some_nodes() {
     let expected =
         "the state state/savepoint/part has the rows of virtual nodes 0 to 63 only; a run needs those of all";
     assert_eq!(refused(StateDirectory::open(how).map(drop)), expected);
+}
+
+/// Also one whose making failed at the last sync: a state that is opened makes durable what it shows.
+#[test]
+fn a_savepoint_that_is_there_stays() {
+    let mut stayed = 0;
+    for seed in 0..20 {
+        for call in 0..30 {
+            let storage = SimStorage::new(seed);
+            let mut state = directory(&storage);
+            state.begin(Checkpoint::default()).expect("room");
+            storage.fail(storage.call_count() + call, Fault::Refused(ErrorKind::Other));
+            let is_made = state.create_savepoint("kept").is_ok();
+            storage.heal();
+            drop(state);
+            storage.kill();
+            let is_there = directory(&storage).savepoint("kept").is_ok();
+            assert!(is_there || !is_made, "seed {seed}: it was made");
+            storage.cut_power();
+            let stays = directory(&storage).savepoint("kept").is_ok();
+            assert_eq!(stays, is_there, "seed {seed}: call {call} failed");
+            stayed += usize::from(stays && !is_made);
+        }
+    }
+    assert!(stayed > 0, "none was there whose making failed");
 }
 
 #[test]
