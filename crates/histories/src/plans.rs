@@ -109,7 +109,14 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
         if let Some(time) = time.filter(|_| joins.chance(30) && !only_wakes) {
             built.join(&mut joins, &mut plan, time);
         }
+        let known = plan.transactions.len();
         built.transact(&mut random, &mut plan);
+        if has_woken(&plan) {
+            // Rows that ask to be woken are not deleted as chosen ones.
+            while plan.transactions.len() > known && analyze(&plan).is_err() {
+                plan.transactions.pop();
+            }
+        }
         // Of numbers of their own, so that the rest of a plan is the same with and without.
         let mut own = Random::new(seed ^ 0x3a_4e5);
         if let Some(time) = time.filter(|_| only_wakes || level == 0 && own.chance(50)) {
@@ -136,6 +143,11 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
         plan.sinks.push(SinkDef { name: format!("out{number}"), stream });
     }
     plan
+}
+
+/// Whether a transaction runs on rows that are woken.
+fn has_woken(plan: &Plan) -> bool {
+    plan.transactions.iter().flat_map(|t| &t.inputs).any(|input| matches!(input, StreamRef::Woken(_)))
 }
 
 /// Wants the changes of some tables that are written.
