@@ -314,6 +314,36 @@ def test_a_kept_stream_is_followed_from_an_earlier_position():
     assert amounts(last)[-1] == 8
 
 
+def test_kept_events_outlast_the_end_of_a_run(tmp_path):
+    def started(keep):
+        app, _, transfers, transfer = bank()
+        return app.start(workers=2, state=tmp_path / "state", keep={transfer.committed: keep}), transfers, transfer
+
+    mill, transfers, transfer = started(100)
+    with mill:
+        first = mill.follow(transfer.committed)
+        mill.send(transfers, [move(amount) for amount in range(3)])
+        mill.flush()
+        got = next(first)
+        mill.send(transfers, [move(amount) for amount in range(3, 6)])
+    mill, transfers, transfer = started(100)
+    with mill:
+        everything, rest = (mill.follow(transfer.committed, after=after) for after in ("0", got))
+        mill.send(transfers, move(6))
+    assert amounts(everything) == list(range(7))
+    assert amounts(rest) == list(range(len(got), 7))
+    # Those that a run does not keep are gone, and so is what was before them.
+    mill, transfers, transfer = started(1)
+    with mill, pytest.raises(tm.GoneError) as gone:
+        mill.follow(transfer.committed, after=got)
+    with bank()[0].start(workers=2, state=tmp_path / "state") as mill:
+        mill.send("transfers", move(7))
+    mill, transfers, transfer = started(100)
+    with mill, pytest.raises(tm.GoneError) as again:
+        mill.follow(transfer.committed, after=gone.value.kept)
+    assert float(again.value.kept) > float(gone.value.kept)
+
+
 def test_a_position_must_be_one_of_a_kept_stream():
     app, _, transfers, transfer = bank()
     with pytest.raises(tm.PlanError, match="0 is not a number of events to keep"):

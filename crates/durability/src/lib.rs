@@ -24,8 +24,8 @@ pub use error::StateError;
 pub use fit::{Fit, conversion_of, table_fits, taken_over};
 pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{
-    AnswerBlock, BatchState, Block, CallKey, Checkpoint, Identity, Manifest, Recorded, SourceIdentity, SourceState,
-    SplitState, TableState,
+    AnswerBlock, BatchState, Block, CallKey, Checkpoint, Identity, KeptBlock, KeptPlace, KeptState, Manifest, Recorded,
+    SourceIdentity, SourceState, SplitState, TableState,
 };
 pub use nodes::NodeRange;
 pub use planted::{Bug, Planted, overwrite};

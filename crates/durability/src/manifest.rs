@@ -142,6 +142,9 @@ pub struct Checkpoint {
     /// The answers of calls with a key that are kept, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<AnswerBlock>,
+    /// The last events of the streams that are kept for those who follow them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptState>,
     /// The virtual nodes whose rows it has. A run can only continue from all of them.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,
@@ -154,6 +157,37 @@ pub struct AnswerBlock {
     pub expires: i64,
     /// Where they are.
     pub block: Block,
+}
+
+/// The last events of a stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptState {
+    /// Its name.
+    pub stream: String,
+    /// The form of its events.
+    pub schema: Schema,
+    /// Everything after this place is kept.
+    pub lost: KeptPlace,
+    /// The events, oldest first; the first block may also have some that are not kept any more.
+    pub blocks: Vec<KeptBlock>,
+}
+
+/// Events of a stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptBlock {
+    /// The place after the last of them.
+    pub last: KeptPlace,
+    /// Where they are.
+    pub block: Block,
+}
+
+/// A place in a stream: after a number of the events of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptPlace {
+    /// The epoch.
+    pub epoch: u64,
+    /// The number of its events.
+    pub events: u64,
 }
 
 /// The key of a call.
@@ -275,7 +309,9 @@ impl Checkpoint {
     /// The numbers of the files that it needs.
     pub fn files(&self) -> BTreeSet<u64> {
         let runs = self.tables.iter().flat_map(|table| &table.runs).map(|run| run.index.file);
-        let blocks = self.sources.iter().flat_map(SourceState::blocks).chain(self.answers.iter().map(|a| &a.block));
+        let answers = self.answers.iter().map(|answers| &answers.block);
+        let kept = self.kept.iter().flat_map(|kept| &kept.blocks).map(|kept| &kept.block);
+        let blocks = self.sources.iter().flat_map(SourceState::blocks).chain(answers).chain(kept);
         runs.chain(blocks.map(|block| block.file)).collect()
     }
 }

@@ -121,6 +121,8 @@ pub enum Bug {
     ReplayForgetsKeys,
     /// The answers that a checkpoint has are forgotten.
     CheckpointForgetsAnswers,
+    /// A run begins without the events of streams that its checkpoint has kept.
+    CheckpointForgetsKept,
     /// A checkpoint forgets the keys of calls that the gate holds back.
     CheckpointForgetsKeys,
     /// A call that is made again is answered before the epoch of the first is durable.

@@ -1,9 +1,10 @@
 //! States on the medium: rows as runs, and the gate's state as blocks.
 
-use crate::answered::{Pages, write_answers};
+use crate::answered::{Pages, read_answers, write_answers};
 use crate::encoding::{BatchCodec, Malformed, Reader, number, read_batch};
 use crate::entry::{read_bad, write_bad};
 use crate::intake::Taken;
+use crate::kept::{KeptStreams, read_kept, write_kept};
 use crate::lateness::keep_marks;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, NodeRange, Planted, SourceState, SplitState,
-    StateDirectory, StateError, TableState,
+    AnswerBlock, BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, KeptState, NodeRange, Planted,
+    SourceState, SplitState, StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -377,13 +378,42 @@ pub struct AtRest {
     pub live: Option<Vec<Arc<Runs>>>,
 }
 
+/// What epochs have given that is needed after them.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    /// The answers of calls with a key.
+    pub answers: Pages,
+    /// The last events of streams.
+    pub kept: KeptStreams,
+}
+
+impl Remembered {
+    /// What the newest checkpoint has.
+    pub fn read(directory: &StateDirectory, machine: &Machine) -> Result<Remembered, StateError> {
+        let (answers, kept) = (read_answers(directory, machine)?, read_kept(directory, &machine.program)?);
+        Ok(Remembered { answers, kept })
+    }
+
+    /// The blocks of a checkpoint of an epoch, which follows `before`.
+    pub fn write(
+        &self,
+        machine: &Machine,
+        before: Option<&Checkpoint>,
+        epoch: u64,
+        begin: &mut dyn FnMut() -> Result<BlockWriter, StateError>,
+    ) -> Result<(Vec<AnswerBlock>, Vec<KeptState>), StateError> {
+        let answers = write_answers(machine, before, &self.answers, epoch, begin)?;
+        Ok((answers, write_kept(&machine.program, before, &self.kept, epoch, begin)?))
+    }
+}
+
 /// Writes the current state while nothing runs. The result is durable, but not yet the newest checkpoint.
-/// `pages`: the answers since the checkpoint before.
+/// `remembered`: what the epochs have given since the checkpoint before; none if no epoch has run.
 pub fn save(
     directory: &mut StateDirectory,
     machine: &Machine,
     state: AtRest,
-    pages: &Pages,
+    remembered: Option<&Remembered>,
 ) -> Result<Checkpoint, StateError> {
     let AtRest { epoch, sources, outputs, generation, whole, live } = state;
     let before = Before::of(directory, whole, live);
@@ -394,8 +424,11 @@ pub fn save(
     let tables = tables(&before, &written, directory.planted())?;
     let sources = write_sources(sources, &mut || directory.write_blocks())?;
     let newest = directory.checkpoint().cloned();
-    let answers = write_answers(machine, newest.as_ref(), pages, epoch, &mut || directory.write_blocks())?;
-    Ok(Checkpoint { epoch, sources, tables, outputs, answers, nodes: NodeRange::default() })
+    let (answers, kept) = match remembered {
+        Some(remembered) => remembered.write(machine, newest.as_ref(), epoch, &mut || directory.write_blocks())?,
+        None => newest.map(|newest| (newest.answers, newest.kept)).unwrap_or_default(),
+    };
+    Ok(Checkpoint { epoch, sources, tables, outputs, answers, kept, nodes: NodeRange::default() })
 }
 
 /// The positions of a program's sources in the newest checkpoint.

@@ -18,9 +18,8 @@
 //! If step 3 or 4 fails for lack of disk space, the rows that it copied are no longer marked as changed, so the next
 //! checkpoint contains all rows.
 
-use crate::answered::{Pages, write_answers};
 use crate::buffer_manager::{BufferManager, LiveMerge};
-use crate::checkpoint::{Before, RunMerger, SnapshotWriter, SourceAt, forget, tables, write_sources};
+use crate::checkpoint::{Before, Remembered, RunMerger, SnapshotWriter, SourceAt, forget, tables, write_sources};
 use crate::control::{Failure, RunError};
 use crate::digest::outputs_by_name;
 use crate::logger::LogState;
@@ -100,7 +99,7 @@ pub struct Checkpointer {
     pub(crate) state: Arc<CheckpointState>,
     pub(crate) log_state: Arc<LogState>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
-    pub(crate) answers: Arc<Pages>,
+    pub(crate) remembered: Arc<Remembered>,
     pub(crate) failure: Arc<Failure>,
     pub(crate) pace: CopyPace,
     pub(crate) work: Work,
@@ -301,8 +300,8 @@ impl Checkpointer {
         let outputs = outputs_by_name(&self.machine.program, outputs);
         let newest = self.directory.lock().checkpoint().cloned();
         let begin = &mut || self.directory.lock().write_blocks();
-        let answers = write_answers(&self.machine, newest.as_ref(), &self.answers, epoch, begin)?;
-        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, nodes: NodeRange::default() };
+        let (answers, kept) = self.remembered.write(&self.machine, newest.as_ref(), epoch, begin)?;
+        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, kept, nodes: NodeRange::default() };
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 

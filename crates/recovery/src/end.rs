@@ -1,9 +1,8 @@
 //! The end of a durable run: a last checkpoint, so that the next run begins where this one ended.
 
 use crate::Sync;
-use crate::answered::Pages;
 use crate::buffer_manager::BufferManager;
-use crate::checkpoint::{AtRest, SourceAt, forget, merge, save};
+use crate::checkpoint::{AtRest, Remembered, SourceAt, forget, merge, save};
 use crate::checkpointer::CheckpointState;
 use crate::control::RunError;
 use crate::digest::{Digests, outputs_by_name};
@@ -27,7 +26,7 @@ pub struct Ending {
     pub(crate) digests: Arc<Digests>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
     pub(crate) sync: Sync,
-    pub(crate) answers: Arc<Pages>,
+    pub(crate) remembered: Arc<Remembered>,
 }
 
 /// The final state of gate and logger.
@@ -119,7 +118,7 @@ impl Ending {
         let (generation, whole) = (left.generation, self.checkpoints.whole.load(Ordering::Acquire));
         let live = self.buffers.as_ref().map(|buffers| buffers.at_rest());
         let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live };
-        match save(&mut directory, machine, state, &self.answers) {
+        match save(&mut directory, machine, state, Some(&self.remembered)) {
             // The log has everything, and the next run replays it.
             Err(error) if error.is_no_room() => return Ok(false),
             saved => directory.switch(saved?)?,

@@ -41,6 +41,7 @@ mod eviction;
 mod feed;
 mod history;
 mod intake;
+mod kept;
 mod lateness;
 mod load;
 mod logger;
@@ -48,12 +49,13 @@ mod migrate;
 mod open;
 mod packed;
 mod parallel;
+mod place;
 mod replay;
 mod savepoints;
 mod summary;
 
 pub use answered::{Page, Pages, Remembering};
-pub use checkpoint::{SourceAt, SplitName};
+pub use checkpoint::{Remembered, SourceAt, SplitName};
 pub use checkpointer::{Captured, CheckpointState, Checkpointer};
 pub use control::{Control, Failure, RecoveryProgress, RunError};
 pub use convert::{Converted, Converts};
@@ -66,10 +68,12 @@ pub use history::{
     History, PastEpoch, PastSource, Reopen, StartingPoint, StartingSource, open_split, source_positions, state_rows,
 };
 pub use intake::{Exactly, Intake, LoggedInput, Taken, in_order, missing, split};
+pub use kept::{Kept, KeptStreams, Released};
 pub use load::checkpoint_rows;
 pub use logger::{Logged, Logger};
 pub use migrate::{migrate, seed};
 pub use open::{Bells, CommitSide, Durable, GateSide, Parts, Shared};
+pub use place::{NoPlace, Place};
 pub use replay::{Recovery, Replay, ReplayProgress, Replayed, Start};
 pub use savepoints::{SavepointAnswer, SavepointRequest, Savepoints};
 pub use summary::{DurabilitySummary, MemorySummary};

@@ -7,7 +7,6 @@
 //! A column that has a function is converted before its rows are put into their table ([`converted`]). A value that the
 //! function refuses ends the migration before anything is written.
 
-use crate::answered::Pages;
 use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
 use crate::control::RunError;
 use crate::convert::{Converts, converted, refused, widen};
@@ -76,7 +75,7 @@ pub fn migrate(
     }
     let outputs = directory.checkpoint().map(|checkpoint| checkpoint.outputs.clone()).unwrap_or_default();
     let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None };
-    let checkpoint = save(directory, machine, state, &Pages::default())?;
+    let checkpoint = save(directory, machine, state, None)?;
     Ok(directory.adopt(checkpoint)?)
 }
 

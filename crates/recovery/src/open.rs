@@ -1,9 +1,8 @@
 //! The beginning of a durable run: opens the state, fills the tables, and creates the actors and shared data that keep
 //! the state during the run.
 
-use crate::answered::{Pages, read_answers};
 use crate::buffer_manager::BufferManager;
-use crate::checkpoint::{AtRest, SourceAt, restore_sources, save};
+use crate::checkpoint::{AtRest, Remembered, SourceAt, restore_sources, save};
 use crate::checkpointer::{CheckpointState, Checkpointer, CopyPace, Work};
 use crate::control::{Control, Failure, RunError};
 use crate::digest::Digests;
@@ -74,8 +73,8 @@ pub struct Durable {
     /// The epoch of the newest checkpoint.
     checkpoint: u64,
     buffers: Option<Arc<BufferManager>>,
-    /// The answers of calls with a key in the checkpoint.
-    answers: Arc<Pages>,
+    /// What the checkpoint's epochs have given.
+    remembered: Arc<Remembered>,
 }
 
 enum OpenLog {
@@ -95,8 +94,8 @@ pub struct Parts {
     pub checkpointer: Checkpointer,
     /// For the end of the run.
     pub ending: Ending,
-    /// The answers of calls with a key: those of the checkpoint, to which the committer adds.
-    pub answers: Arc<Pages>,
+    /// What the checkpoint's epochs have given, to which the committer adds.
+    pub remembered: Arc<Remembered>,
 }
 
 /// The gate's part of a durable run.
@@ -119,6 +118,8 @@ pub struct GateSide {
 
 /// The committer's part of a durable run.
 pub struct CommitSide {
+    /// What epochs have given that is needed after them.
+    pub remembered: Arc<Remembered>,
     /// The progress of the log.
     pub logged: Inbox<Logged>,
     /// By sink: epochs up to this one were committed by an earlier run.
@@ -172,12 +173,12 @@ impl Durable {
             let sources = restore_sources(&directory, &machine.program)?;
             (OpenLog::Old(directory.log()?), sources)
         };
-        let answers = Arc::new(read_answers(&directory, machine)?);
+        let remembered = Arc::new(Remembered::read(&directory, machine)?);
         let buffers = memory.map(|limit| BufferManager::begin(limit, &directory, machine, failure)).transpose()?;
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let (released, furthest) = recover_sinks(&directory, machine, sinks)?;
         let buffers = buffers.map(Arc::new);
-        Ok(Durable { directory, options, log, sources, furthest, was_weak, released, checkpoint, buffers, answers })
+        Ok(Durable { directory, options, log, sources, furthest, was_weak, released, checkpoint, buffers, remembered })
     }
 
     /// The number of the first epoch of the run.
@@ -193,7 +194,7 @@ impl Durable {
     /// Divides the run into the parts of its actors.
     pub fn divide(self, on: &Shared, bells: &Bells) -> Parts {
         let Durable { directory, options, log, sources, furthest, was_weak, mut released, checkpoint, .. } = self;
-        let Durable { buffers, answers, .. } = self;
+        let Durable { buffers, remembered, .. } = self;
         let program = &on.machine.program;
         let planted = directory.planted();
         if planted.is(Bug::ReplayReleasesAgain) {
@@ -264,6 +265,7 @@ impl Durable {
         Parts {
             gate: GateSide { start: Some(start), sources, feed, trigger, memory, replay_only, planted },
             commit: CommitSide {
+                remembered: remembered.clone(),
                 logged,
                 released,
                 checkpoints: checkpoints.clone(),
@@ -303,7 +305,7 @@ impl Durable {
                 state: checkpoints.clone(),
                 log_state: log_state.clone(),
                 buffers: buffers.clone(),
-                answers: answers.clone(),
+                remembered: remembered.clone(),
                 failure: on.failure.clone(),
                 pace: CopyPace::default(),
                 work: Work::Nothing,
@@ -319,9 +321,9 @@ impl Durable {
                 digests,
                 buffers,
                 sync: options.sync,
-                answers: answers.clone(),
+                remembered: remembered.clone(),
             },
-            answers,
+            remembered,
         }
     }
 }
@@ -331,7 +333,7 @@ fn begin(directory: &mut StateDirectory, machine: &Machine, options: &Durability
     let generation = Generation::default();
     let outputs = BTreeMap::new();
     let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None };
-    let first = save(directory, machine, state, &Pages::default())?;
+    let first = save(directory, machine, state, None)?;
     let mut log = directory.begin(first)?;
     assert_eq!(log.epoch(), 0, "a new log begins after the first checkpoint");
     if let Some(name) = &options.savepoint {

@@ -304,6 +304,7 @@ impl Committer {
             // they are discarded.
             Some(_) if self.on.failure.is_set() => {}
             Some(durable) => {
+                durable.side.remembered.kept.finish(pending.number, pending.complete, &pending.followed);
                 if durable.side.planted.is(Bug::AnswersUnsynced) {
                     answer(&mut pending, &self.on, self.link.as_ref(), &self.retries);
                 }

@@ -36,9 +36,8 @@ pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
 pub use session::calls::{Answered, Procedure, Reply, ReplyTo, RequestKey, When};
 pub use session::error::SessionError;
-pub use session::follow::{Followed, Follower, Released, Slow};
+pub use session::follow::{Followed, Follower, Slow};
 pub use session::link::SentSource;
-pub use session::place::{NoPlace, Place};
 pub use session::{
     Asked, AskedSavepoint, Calling, Flushed, Following, LateTable, ReadsAt, SavepointMade, Session, TablesAt,
 };
@@ -48,8 +47,8 @@ pub use summary::{
 };
 pub use tidemill_recovery::{
     Control, Durability, DurabilityOptions, DurabilitySummary, History, JoinedSplit, LoggedInput, MemorySummary,
-    PastEpoch, PastSource, RecoveryProgress, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync, Taken,
-    checkpoint_rows, open_split, source_positions, state_rows,
+    NoPlace, PastEpoch, PastSource, Place, RecoveryProgress, Released, Reopen, RunError, SourceAt, StartingPoint,
+    StartingSource, Sync, Taken, checkpoint_rows, open_split, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::read::Wish;

@@ -30,8 +30,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_durability::{Planted, StateError};
-use tidemill_plan::Program;
-use tidemill_recovery::{Bells, Checkpointer, Durable, Ending, Failure, Logger, Parts, RunError, Shared};
+use tidemill_plan::{Program, StreamId};
+use tidemill_recovery::{
+    Bells, Checkpointer, Durable, Ending, Failure, Kept, Logger, Parts, Remembered, RunError, Shared,
+};
 use tidemill_stages::access::indexes;
 use tidemill_stages::access::scheduling::Scheduling;
 use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
@@ -56,6 +58,7 @@ pub struct Run {
     committer: Driven<Committer>,
     durable: Option<(Driven<Logger>, Driven<Checkpointer>)>,
     ending: Option<Ending>,
+    remembered: Arc<Remembered>,
     /// The number of the first epoch.
     first: u64,
 }
@@ -181,17 +184,21 @@ impl Run {
         };
         let workers = (0..count).map(worker).collect();
         let parts = durable.map(|durable| durable.divide(&on, &bells));
-        let (mut answers, mut planted) = (Arc::default(), Planted::default());
+        let (mut remembered, mut planted) = (Arc::<Remembered>::default(), Planted::default());
         let (at_gate, at_commit, durable, ending) = match parts {
             None => (None, None, None, None),
-            Some(Parts { gate, commit, logger, checkpointer, ending, answers: kept }) => {
-                (answers, planted) = (kept, commit.planted);
+            Some(Parts { gate, commit, logger, checkpointer, ending, remembered: before }) => {
+                (remembered, planted) = (before, commit.planted);
                 let logger = Driven::new(logger, bells.logger.clone());
                 let checkpointer = Driven::new(checkpointer, bells.checkpointer.clone());
                 (Some(gate), Some(commit), Some((logger, checkpointer)), Some(ending))
             }
         };
-        let retries = Arc::new(Retries::new(&on.machine, answers, planted));
+        if link.is_none() {
+            // Nobody asks for the events of its streams, so none are kept.
+            remembered.kept.keep(&[], first);
+        }
+        let retries = Arc::new(Retries::new(&on.machine, remembered.clone(), planted));
         let committer = Committer::new(CommitParts {
             retries: retries.clone(),
             on: on.clone(),
@@ -226,6 +233,7 @@ impl Run {
             committer: Driven::new(committer, bells.committer),
             durable,
             ending,
+            remembered,
             first,
             on,
         };
@@ -233,9 +241,9 @@ impl Run {
         Ok(run)
     }
 
-    /// The number of its first epoch; in a durable run the one after the checkpoint that it goes on from.
-    pub(crate) fn first(&self) -> u64 {
-        self.first
+    /// Keeps the last events of streams: what is kept of them already. Called before its first step.
+    pub(crate) fn keep(&self, streams: &[(StreamId, usize)]) -> Vec<Kept> {
+        self.remembered.kept.keep(streams, self.first)
     }
 
     /// What a session needs of it.
@@ -320,7 +328,7 @@ impl Run {
 
     /// Runs to the end, with a thread for each actor. `tick` is called from time to time on this thread.
     pub fn on_threads(self, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
-        let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending, first } = self;
+        let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending, remembered, first } = self;
         let control = on.control.clone();
         let mut look = || {
             control.poll(&on.failure);
@@ -361,7 +369,8 @@ impl Run {
         };
         let workers = workers.into_iter().collect::<Option<_>>().ok_or_else(early)?;
         let (committer, gate) = (committer.ok_or_else(early)?, gate.ok_or_else(early)?);
-        Run { on, pipeline, started, readers: Vec::new(), gate, workers, committer, durable, ending, first }.end()
+        Run { on, pipeline, started, readers: Vec::new(), gate, workers, committer, durable, ending, remembered, first }
+            .end()
     }
 }
 

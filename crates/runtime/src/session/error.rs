@@ -1,7 +1,7 @@
 //! Why sessions refuse.
 
-use crate::session::place::Place;
 use tidemill_durability::StateError;
+use tidemill_recovery::Place;
 
 /// Why a session cannot do what it was asked to.
 #[derive(Debug, thiserror::Error)]

@@ -1,46 +1,12 @@
 //! Followers: readers of a stream's events as they are released.
 
-use crate::session::place::Place;
-use arrow_array::RecordBatch;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use tidemill_plan::StreamId;
+use tidemill_recovery::{Place, Released};
 use tidemill_stages::actor::Bell;
-
-/// Events of a followed stream, of one released epoch.
-#[derive(Clone, Debug)]
-pub struct Released {
-    /// The epoch.
-    pub epoch: u64,
-    /// Its punctuation: every event with a time below was released with it or before it.
-    pub complete: Option<i64>,
-    /// The number of the stream's events that the epoch gave before these.
-    pub first: u64,
-    /// Its events, in the canonical Arrow form of the stream's schema; at least one.
-    pub batch: RecordBatch,
-}
-
-impl Released {
-    /// The place after the last of these events.
-    pub fn place(&self) -> Place {
-        Place { epoch: self.epoch, events: self.first + self.batch.num_rows() as u64 }
-    }
-
-    /// Those after a place; none if all are before it.
-    pub fn after(mut self, place: Place) -> Option<Released> {
-        if self.place() <= place {
-            return None;
-        }
-        if place.epoch == self.epoch && place.events > self.first {
-            let left_out = (place.events - self.first) as usize;
-            self.batch = self.batch.slice(left_out, self.batch.num_rows() - left_out);
-            self.first = place.events;
-        }
-        Some(self)
-    }
-}
 
 /// What happens if a follower is slower than the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,6 +158,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_array::RecordBatch;
     use arrow_array::{ArrayRef, Int64Array};
 
     fn released(epoch: u64, events: usize) -> Released {

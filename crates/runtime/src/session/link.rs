@@ -7,9 +7,7 @@
 //! epoch is released, in the order of epochs.
 
 use crate::session::calls::{Answering, Caller, When};
-use crate::session::follow::{Follower, Released};
-use crate::session::keep::Kept;
-use crate::session::place::Place;
+use crate::session::follow::Follower;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, PrimitiveArray, RecordBatch, make_array};
 use crossbeam_channel::Sender;
@@ -21,7 +19,7 @@ use std::time::{Duration, Instant};
 use tidemill_durability::CallKey;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId};
-use tidemill_recovery::SavepointRequest;
+use tidemill_recovery::{Kept, Place, Released, SavepointRequest};
 use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::finish::answers::Answers;
@@ -197,10 +195,10 @@ impl Link {
         *self.gate.lock() = None;
     }
 
-    /// Keeps the last events of streams, from an epoch on. Called before the run begins.
-    pub fn keep(&self, streams: impl IntoIterator<Item = (StreamId, usize)>, first: u64) {
+    /// Keeps the last events of streams, after those that are kept already. Called before the run begins.
+    pub fn keep(&self, kept: Vec<Kept>) {
         let mut followers = self.followers.lock();
-        followers.kept = streams.into_iter().map(|(stream, events)| Kept::new(stream, events, first)).collect();
+        followers.kept = kept;
         followers.name_streams();
     }
 
@@ -359,10 +357,7 @@ impl Followers {
     fn release(&mut self, epoch: u64, complete: Option<i64>, followed: Vec<(StreamId, Vec<RecordBatch>)>, again: bool) {
         let wants = |follower: &&Arc<Follower>| !again || follower.after().is_some();
         for (stream, batches) in followed {
-            let mut first = 0;
-            for batch in batches.into_iter().filter(|batch| batch.num_rows() > 0) {
-                let released = Released { epoch, complete, first, batch };
-                first += released.batch.num_rows() as u64;
+            for released in Released::of(epoch, complete, batches) {
                 for follower in self.all.iter().filter(wants).filter(|follower| follower.stream() == stream) {
                     follower.give(released.clone());
                 }

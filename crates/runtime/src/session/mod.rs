@@ -13,9 +13,7 @@ mod calling;
 pub(crate) mod calls;
 pub(crate) mod error;
 pub(crate) mod follow;
-pub(crate) mod keep;
 pub(crate) mod link;
-pub(crate) mod place;
 pub(crate) mod retries;
 
 pub use calling::Calling;
@@ -28,7 +26,6 @@ use crate::run::Run;
 use crate::session::error::SessionError;
 use crate::session::follow::{Follower, Slow};
 use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending, with_time};
-use crate::session::place::Place;
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -40,6 +37,7 @@ use tidemill_durability::{Bug, Planted, Savepoint, StateError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId, TableId};
+use tidemill_recovery::Place;
 use tidemill_recovery::{Control, RunError, SavepointRequest, Savepoints};
 use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::Bell;
@@ -185,7 +183,7 @@ impl Session {
         let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
         let (control, environment) = (request.control.clone(), request.environment.clone());
         let run = Run::begin(&engine, request, Some(link.clone()), tick)?;
-        link.keep(keep.iter().copied(), run.first());
+        link.keep(run.keep(keep));
         let of_run = run.for_session();
         let (closes, (done, result)) = (CloseOnDrop(link.clone()), bounded(1));
         let body = move || {

@@ -22,7 +22,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tidemill_durability::{Bug, CallKey, Planted};
-use tidemill_recovery::{Page, Pages, Remembering};
+use tidemill_recovery::{Page, Remembered, Remembering};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::finish::answers::{Answers, KeyRefused};
 use tidemill_stages::gate::Gate;
@@ -40,7 +40,7 @@ const SWEEP_MIN: i64 = 100_000;
 /// The keys of a program's calls, and the answers that are kept.
 pub struct Retries {
     remembering: Vec<Remembering>,
-    pages: Arc<Pages>,
+    remembered: Arc<Remembered>,
     state: Mutex<State>,
     planted: Planted,
 }
@@ -75,13 +75,13 @@ struct CutCalls {
 }
 
 impl Retries {
-    /// Those of a program; `pages` are of the checkpoint that its run goes on from.
-    pub fn new(machine: &Machine, pages: Arc<Pages>, planted: Planted) -> Retries {
+    /// Those of a program, with the answers of the checkpoint that its run goes on from.
+    pub fn new(machine: &Machine, remembered: Arc<Remembered>, planted: Planted) -> Retries {
         let mut state = State::default();
-        for page in pages.all() {
+        for page in remembered.answers.all() {
             state.answered(&page);
         }
-        Retries { remembering: Remembering::of(machine), pages, state: Mutex::new(state), planted }
+        Retries { remembering: Remembering::of(machine), remembered, state: Mutex::new(state), planted }
     }
 
     fn of(&self, source: usize) -> Option<&Remembering> {
@@ -132,7 +132,7 @@ impl Retries {
             return;
         }
         state.swept = Some(now);
-        state.bytes = self.pages.sweep(now, &self.remembering);
+        state.bytes = self.remembered.answers.sweep(now, &self.remembering);
         state.known.retain(|(source, _), known| self.of(*source).is_some_and(|of| !is_over(known, of, now)));
     }
 
@@ -155,7 +155,7 @@ impl Retries {
             let answers =
                 answers.iter().find(|answers| answers.input == of.input).expect("the epoch was asked for them");
             let page = Arc::new(Page::new(of, epoch, rows, answers));
-            self.pages.add(page.clone());
+            self.remembered.answers.add(page.clone());
             state.bytes += page.bytes();
             // In a replay nobody calls.
             if let Some(key) = page.keys.last() {
