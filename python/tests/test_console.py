@@ -286,6 +286,39 @@ def test_hot_rows_are_named_while_somebody_looks(module):
         assert live(server.url)["hot"] == hot
 
 
+def test_rows_along_the_critical_path_are_named(module):
+    bank = module(
+        """
+        class Account(tm.Row):
+            id: str = tm.key()
+            balance: int = 0
+
+        class Move(tm.Event):
+            src: str
+            dst: str
+
+        app = tm.App("moves")
+        accounts, moves = app.table(Account), app.requests(Move)
+
+        @app.transaction(moves)
+        def move(ev, src=accounts.row("src", create=True), dst=accounts.row("dst", create=True)):
+            src.balance -= 1
+            dst.balance += 1
+        """
+    ).app
+    apart = [{"src": f"a{n}", "dst": f"b{n}"} for n in range(40)]
+    # Two rows are touched ten times each, one after the other: twenty steps. A third is touched fifteen times, beside them.
+    chain = [{"src": "left" if n < 10 else "right", "dst": "right" if n == 9 else f"c{n}"} for n in range(20)]
+    beside = [{"src": "other", "dst": f"d{n}"} for n in range(15)]
+    with served(bank) as (mill, server):
+        assert live(server.url)["critical"] == []
+        mill.send("moves", [*apart, *beside, *chain])
+        mill.flush()
+        critical = live(server.url)["critical"]
+        assert sorted((row["table"], *row["key"]) for row in critical) == [("accounts", "left"), ("accounts", "right")]
+        assert sum(row["share"] for row in critical) == pytest.approx(1.0)
+
+
 def test_a_query_reaches_the_console(app):
     pytest.importorskip("duckdb")
     with served(app) as (_, server):

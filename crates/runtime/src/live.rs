@@ -44,6 +44,9 @@ pub struct Live {
     /// The rows that are touched most, by a sample of the accesses of recent epochs that were looked at; most first.
     #[serde(skip)]
     pub hot: Vec<HotRow>,
+    /// The rows along the critical paths of these epochs, with their shares of the steps; most first.
+    #[serde(skip)]
+    pub critical: Vec<HotRow>,
     /// The epochs between the gate and the committer.
     pub under_way: UnderWay,
 }
@@ -86,7 +89,7 @@ pub struct HotRow {
     pub table: TableId,
     /// Its key.
     pub key: Vec<Value>,
-    /// Its share of all accesses.
+    /// Its share of all accesses, or of all steps.
     pub share: f64,
 }
 
@@ -126,6 +129,7 @@ pub struct Notes {
     sinks: Vec<u64>,
     survey: Option<Survey>,
     touched: VecDeque<Touched>,
+    critical: VecDeque<Touched>,
 }
 
 impl Notes {
@@ -139,6 +143,7 @@ impl Notes {
             sinks: vec![0; program.sinks.len()],
             survey: None,
             touched: VecDeque::new(),
+            critical: VecDeque::new(),
         }
     }
 
@@ -151,9 +156,12 @@ impl Notes {
             *events += batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
         }
         self.survey = epoch.accessed.survey.or(self.survey);
-        self.touched.extend(epoch.accessed.touched.iter().cloned());
-        let too_many = self.touched.len().saturating_sub(TOUCHED_MAX);
-        self.touched.drain(..too_many);
+        for (all, new) in [(&mut self.touched, &epoch.accessed.touched), (&mut self.critical, &epoch.accessed.critical)]
+        {
+            all.extend(new.iter().cloned());
+            let too_many = all.len().saturating_sub(TOUCHED_MAX);
+            all.drain(..too_many);
+        }
         if self.epochs.len() == EPOCHS {
             self.epochs.pop_front();
         }
@@ -186,13 +194,14 @@ impl Notes {
             sinks: self.sinks.clone(),
             contention: self.survey.as_ref().map(Contention::of),
             hot: Vec::new(),
+            critical: Vec::new(),
             under_way,
         }
     }
 
-    /// The sample of the rows that were touched.
-    pub fn touched(&self) -> Vec<Touched> {
-        self.touched.iter().cloned().collect()
+    /// The samples of the rows that were touched, and of those along critical paths.
+    pub fn touched(&self) -> [Vec<Touched>; 2] {
+        [&self.touched, &self.critical].map(|all| all.iter().cloned().collect())
     }
 }
 

@@ -160,8 +160,8 @@ impl Report {
         self.notes.live(program, wiring, under_way)
     }
 
-    /// The sample of the rows that were touched.
-    pub fn touched(&self) -> Vec<Touched> {
+    /// The samples of the rows that were touched, and of those along critical paths.
+    pub fn touched(&self) -> [Vec<Touched>; 2] {
         self.notes.touched()
     }
 

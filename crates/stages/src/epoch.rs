@@ -209,6 +209,8 @@ pub struct Accessed {
     pub tables: Vec<Arc<TableRead>>,
     /// The sample of the rows that it touched, if it was wanted.
     pub touched: Vec<Touched>,
+    /// The sample of the rows along its critical path, if it was wanted.
+    pub critical: Vec<Touched>,
 }
 
 impl Accessed {

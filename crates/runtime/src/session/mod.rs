@@ -362,7 +362,8 @@ impl Session {
         let live = report.live(self.engine.program(), &self.engine.machine.wiring, under_way);
         let touched = report.touched();
         drop(report);
-        Live { hot: hottest(&touched), ..live }
+        let [hot, critical] = touched.map(|sample| hottest(&sample));
+        Live { hot, critical, ..live }
     }
 
     /// Follows a stream from now on: gets its events as they are released. `events_max`: the number of events that it

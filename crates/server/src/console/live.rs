@@ -36,6 +36,7 @@ pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
         "policies": summary.policies,
         "recent": live.epochs,
         "contention": live.contention,
+        "critical": live.critical.iter().map(|row| hot(program, row)).collect::<Vec<_>>(),
         "hot": live.hot.iter().map(|row| hot(program, row)).collect::<Vec<_>>(),
         "under_way": live.under_way,
         "waits": {

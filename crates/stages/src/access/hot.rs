@@ -1,7 +1,9 @@
-//! The rows that an epoch's transactions touch, by a sample of their accesses: which rows are hot.
+//! The rows that an epoch's transactions touch, by a sample of their accesses: which rows are hot, and which make the
+//! critical path.
 
 use crate::epoch::Epoch;
 use crate::machine::Machine;
+use std::collections::HashMap;
 use tidemill_model::Value;
 use tidemill_model::arrow::value_at;
 use tidemill_plan::{StreamId, TableId};
@@ -33,6 +35,50 @@ pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
         }
     }
     sampled.iter().filter_map(|&(id, row)| Some((id, key(&machine.tables[id], row)?))).collect()
+}
+
+/// The transactions whose critical path is looked for.
+const ON_PATH: usize = 512;
+
+/// A transaction on the longest chain that ends with it.
+struct Link {
+    /// The number of transactions in the chain.
+    length: usize,
+    /// The one before it, and the row that both touch.
+    before: Option<(usize, (TableId, RowAddress))>,
+}
+
+/// The rows along the critical path of an epoch's first transactions, where each row sees its transactions one after the
+/// other and all cost the same: some of its steps, evenly spread. Call it as [`touched`].
+pub fn critical(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
+    if machine.wiring.cascades {
+        return Vec::new();
+    }
+    let mut links: Vec<Link> = Vec::new();
+    let mut last: HashMap<RowAddress, usize> = HashMap::new();
+    epoch.each_in(&machine.wiring.joints, &(0..epoch.transactions().min(ON_PATH)), |at| {
+        let (input, event) = (&epoch.work.inputs[at.input], at.event as usize);
+        let mut link = Link { length: 1, before: None };
+        for (r, role) in machine.input(at.input).roles().iter().enumerate() {
+            if machine.program.tables[role.table].is_hidden {
+                continue;
+            }
+            for &row in input.rows_of(r, event, role.over.is_some()).iter().filter(|&&row| row != 0) {
+                let at = links.len();
+                let before = last.insert(row, at).filter(|&before| before < at && links[before].length >= link.length);
+                if let Some(before) = before {
+                    link = Link { length: links[before].length + 1, before: Some((before, (role.table, row))) };
+                }
+            }
+        }
+        links.push(link);
+        true
+    });
+    let longest = links.iter().enumerate().max_by_key(|(_, link)| link.length);
+    let steps = std::iter::successors(longest.map(|(at, _)| at), |&at| links[at].before.map(|(before, _)| before));
+    let rows: Vec<(TableId, RowAddress)> = steps.filter_map(|at| Some(links[at].before?.1)).collect();
+    let some = rows.iter().step_by((rows.len() / SAMPLE).max(1));
+    some.filter_map(|&(id, row)| Some((id, key(&machine.tables[id], row)?))).collect()
 }
 
 /// The key of a row, if it exists.

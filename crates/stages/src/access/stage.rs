@@ -125,6 +125,7 @@ impl AccessStage {
         }
         if epoch.input.wanted.touched {
             epoch.accessed.touched = hot::touched(&self.machine, &epoch);
+            epoch.accessed.critical = hot::critical(&self.machine, &epoch);
         }
         epoch.accessed.tables = begin_reads(&self.machine, &epoch.input.wanted.tables);
         epoch

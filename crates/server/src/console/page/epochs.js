@@ -26,7 +26,7 @@ export function epochs() {
       fill(pressure, backPressure(rates));
       fill(chart, bars(rates.now.recent));
       fill(policies, byPolicy(rates));
-      fill(contention, contended(rates.now.contention), hottest(rates.now.hot));
+      fill(contention, contended(rates.now.contention), path(rates.now.critical), hottest(rates.now.hot));
       fill(last, oneByOne(rates.now.recent.slice(-12).reverse()));
     },
   };
@@ -128,12 +128,21 @@ function contended(survey) {
   ];
 }
 
+/** The rows that make the critical path. */
+function path(critical) {
+  if (critical.length === 0) return [];
+  return [element("p", {}, "The rows along the critical path, by a sample of the last epochs:"), table(["table", "key", "share of its steps"], shares(critical), [2])];
+}
+
 /** The rows that are touched most. */
 function hottest(hot) {
   if (hot.length === 0) return element("p", { class: "hint" }, "No row stands out. (Programs that follow each event through are not sampled.)");
-  const rows = hot.map(({ table: of, key, share }) =>
+  return [element("p", {}, "The hottest rows, by a sample of the last epochs:"), table(["table", "key", "share of all accesses"], shares(hot), [2])];
+}
+
+function shares(rows) {
+  return rows.map(({ table: of, key, share }) =>
     [element("a", { href: `#tables/${encodeURIComponent(of)}` }, of), key.join(", "), percent(share)]);
-  return [element("p", {}, "The hottest rows, by a sample of the last epochs:"), table(["table", "key", "share of all accesses"], rows, [2])];
 }
 
 function oneByOne(recent) {
