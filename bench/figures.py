@@ -439,7 +439,7 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
         reached.append([*at_point, *(short(predicted(row)) for row in own if row["workers"] == SIMULATED)])
         # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
         for name, of, style in [
-            ("chain", "chains", "k--"),
+            ("transaction", "chains", "k--"),
             ("operation", "versions", "k-."),
             ("operation,eager", "versions, eager", "k:"),
         ]:

@@ -112,8 +112,8 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let phases = small(LedgerPhases);
     let gs = Knobs { work: cost(0.2), ..small(GrepSum) };
     let epochs = [1_280, 2_560, 5_120, 10_240, 20_480, 40_960, 81_920];
-    let explore = "operation operation,bfs operation,dfs chain chain,bfs chain,dfs";
-    let granularity = "chain operation";
+    let explore = "operation operation,bfs operation,dfs transaction transaction,bfs transaction,dfs";
+    let granularity = "transaction operation";
     let abort = "operation operation,eager operation,lazy tstream auto";
     let uniform = Knobs { theta: 0.0, abort: 0.0, ..gs };
     let skewed =
@@ -131,7 +131,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
         vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);
     let mut dynamic = ways("auto morphstream tstream pat:16 lal");
     dynamic.extend(all_policies().into_iter().filter(|way| way.scheduling != Scheduling::Auto));
-    let over_time = ways("auto morphstream tstream pat:16 epoch chain operation operation,bfs operation,lazy");
+    let over_time = ways("auto morphstream tstream pat:16 epoch transaction operation operation,bfs operation,lazy");
     vec![
         figure("ms10", "Streaming Ledger, this engine and earlier schemes", of(Ledger, ledger), SCHEMES),
         Figure {
@@ -154,7 +154,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
                 "ms12",
                 "two groups: a policy each, or one for both",
                 of(Workload::TollGroups, grouped),
-                "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager chain epoch+chain tstream pat:16",
+                "auto transaction,lazy+transaction,dfs,eager transaction,lazy transaction,dfs,eager transaction epoch+transaction tstream pat:16",
             )
         },
         Figure {
@@ -162,7 +162,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
             title: "memory as a run goes on (13b, 14)",
             kind: Kind::Memory,
             points: vec![(Ledger, small(Ledger))],
-            ways: ways("epoch chain operation operation,lazy tstream pat:16"),
+            ways: ways("epoch transaction operation operation,lazy tstream pat:16"),
         },
         figure(
             "ms15a",
@@ -210,18 +210,18 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             "ts8",
             "four applications under all schemes (also 9 and 13)",
             costly.collect(),
-            ways_with("auto chain tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
+            ways_with("auto transaction tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
         ),
         figure("ts10a", "the share of transactions on several partitions", of(GrepSum, shares), schemes()),
         figure("ts10b", "the partitions of transactions on several", of(GrepSum, lengths), schemes()),
         figure("ts11a", "the share of reads", of(GrepSum, reads), schemes()),
         figure("ts11b", "skew, writes only", of(GrepSum, skews), schemes()),
-        figure("ts12", "the punctuation interval", intervals.collect(), ways("auto chain tstream")),
+        figure("ts12", "the punctuation interval", intervals.collect(), ways("auto transaction tstream")),
         figure(
             "ts14",
             "sharing work: chains that workers own, a common pool",
             with_time.into(),
-            ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
+            ways("transaction,dfs transaction transaction,bfs operation,dfs operation operation,bfs"),
         ),
     ]
 }

@@ -46,8 +46,16 @@ const LINES: f64 = 2.0;
 const VERDICT: f64 = 0.1;
 
 /// The policies that are simulated.
-pub const POLICIES: [&str; 8] =
-    ["epoch", "chain", "chain,bfs", "chain,dfs", "operation", "operation,bfs", "operation,eager", "operation,lazy"];
+pub const POLICIES: [&str; 8] = [
+    "epoch",
+    "transaction",
+    "transaction,bfs",
+    "transaction,dfs",
+    "operation",
+    "operation,bfs",
+    "operation,eager",
+    "operation,lazy",
+];
 
 /// A line per policy and number of workers: events per second as predicted, as measured where there are as many
 /// processors, and at the most, by the critical path and the work.
@@ -132,7 +140,7 @@ impl Predicted {
         let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
         let units = weight.len().max(1) as f64;
         let depth_first = policy.explore == Explore::Structured(Search::Dfs);
-        let is_owned = policy.granularity == Granularity::Chain && depth_first && !policy.on_versions();
+        let is_owned = policy.granularity == Granularity::Transaction && depth_first && !policy.on_versions();
         let owners = is_owned.then(|| first_chains(&graph));
         let costs = Costs { unit: per_epoch(times.explore + times.lock) / units, transfer, barrier: 2.0 * transfer };
         let stages = &one.stage_seconds;

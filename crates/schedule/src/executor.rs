@@ -1,4 +1,4 @@
-//! The parallel executor: one loop for all policies. Described here for granularity `Chain`, unstructured
+//! The parallel executor: one loop for all policies. Described here for granularity `Transaction`, unstructured
 //! exploration, voting first; the end says what other policies change.
 //!
 //! # What
@@ -188,7 +188,7 @@ impl Executor {
         Executor {
             workers_max: workers as u32,
             workers: workers as u32,
-            policy: Policy::CHAIN,
+            policy: Policy::TRANSACTION,
             graph: Graph::new(),
             flow: Flow::new(),
             structure: RwLock::new(Structure::default()),
@@ -211,13 +211,13 @@ impl Executor {
         }
     }
 
-    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::CHAIN`] unless
+    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::TRANSACTION`] unless
     /// [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose memory can
     /// be filled again.
     pub fn prepare(&mut self, runs: &mut Vec<SortedAccesses>) {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);
-        self.policy = Policy::CHAIN;
+        self.policy = Policy::TRANSACTION;
         self.workers = self.workers_max;
         self.units = self.graph.transactions();
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = ChainSummary::default();
@@ -374,7 +374,7 @@ impl Executor {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
             let flow = self.policy.on_versions().then_some(&self.flow);
             match self.policy.granularity {
-                Granularity::Chain => shares.own(strata.members(), self.workers, &self.graph, flow),
+                Granularity::Transaction => shares.own(strata.members(), self.workers, &self.graph, flow),
                 _ => shares.deal(strata.members(), self.workers),
             }
         }

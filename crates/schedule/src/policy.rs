@@ -31,7 +31,7 @@ pub enum Granularity {
     Epoch,
     /// Transactions, along the chains of their rows, as far as they are ready; on the rows in place (MorphStream
     /// §4.2.2).
-    Chain,
+    Transaction,
     /// Operations, on versions of the rows: reads pass each other and later writes (MorphStream §4.2.1).
     Operation,
 }
@@ -66,13 +66,13 @@ impl Policy {
     pub const EPOCH: Policy =
         Policy { explore: Explore::Unstructured, granularity: Granularity::Epoch, abort: Abort::VoteFirst };
     /// All workers, along chains.
-    pub const CHAIN: Policy = Policy { granularity: Granularity::Chain, ..Policy::EPOCH };
+    pub const TRANSACTION: Policy = Policy { granularity: Granularity::Transaction, ..Policy::EPOCH };
 
-    /// All policies: the serial one, and every combination of the other choices. `chain,bfs,eager` and `chain,bfs,lazy`
+    /// All policies: the serial one, and every combination of the other choices. `transaction,bfs,eager` and `transaction,bfs,lazy`
     /// run as those of `operation` do: breadth first and on versions, no worker follows a chain.
     pub fn all() -> Vec<Policy> {
         let mut all = vec![Policy::EPOCH];
-        for granularity in [Granularity::Chain, Granularity::Operation] {
+        for granularity in [Granularity::Transaction, Granularity::Operation] {
             for explore in [Explore::Unstructured, Explore::Structured(Search::Bfs), Explore::Structured(Search::Dfs)] {
                 for abort in [Abort::VoteFirst, Abort::Eager, Abort::Lazy] {
                     all.push(Policy { explore, granularity, abort });
@@ -100,7 +100,7 @@ impl fmt::Display for Policy {
         let granularity = match self.granularity {
             // Nothing is explored: the epoch is one unit.
             Granularity::Epoch => return f.write_str("epoch"),
-            Granularity::Chain => "chain",
+            Granularity::Transaction => "transaction",
             Granularity::Operation => "operation",
         };
         let explore = match self.explore {
@@ -120,7 +120,7 @@ impl fmt::Display for Policy {
 /// A text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no policy: say auto; or epoch, chain or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')"
+    "'{0}' is no policy: say auto; or epoch, transaction or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')"
 )]
 pub struct PolicyError(String);
 
@@ -140,12 +140,18 @@ mod tests {
     #[test]
     fn policies_print_as_their_choices_and_are_read_as_they_print() {
         assert_eq!(Policy::default().to_string(), "epoch");
-        assert_eq!(Policy::CHAIN.to_string(), "chain");
+        assert_eq!(Policy::TRANSACTION.to_string(), "transaction");
         let all = Policy::all();
         assert_eq!(all.len(), 19);
         for policy in &all {
             assert_eq!(policy.to_string().parse(), Ok(*policy));
         }
-        assert!("chain,quick".parse::<Policy>().unwrap_err().to_string().starts_with("'chain,quick' is no policy"));
+        assert!(
+            "transaction,quick"
+                .parse::<Policy>()
+                .unwrap_err()
+                .to_string()
+                .starts_with("'transaction,quick' is no policy")
+        );
     }
 }

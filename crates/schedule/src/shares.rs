@@ -1,6 +1,6 @@
 //! Structured exploration, depth first: which worker runs which unit is settled before anything runs.
 //!
-//! **What.** Granularity `Chain`: each share is a set of chains (shared-nothing; TStream 2020, §IV-E). Chain *c* of an
+//! **What.** Granularity `Transaction`: each share is a set of chains (shared-nothing; TStream 2020, §IV-E). Chain *c* of an
 //! epoch, numbered by where it begins, belongs to share *c* mod *W*, with the units whose first operation is in it.
 //! Granularity `Operation`: the members of strata are dealt out one by one, so that each stratum is spread evenly.
 //! **Invariant.** A share is in the order of strata. So in a share that has a unit of the lowest unfinished stratum, the

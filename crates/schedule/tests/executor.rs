@@ -119,7 +119,7 @@ fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, rando
     let slices = 1 + random.below(4) as usize;
     let partitioning = Partitioning::with_bits(random.below(5) as u32);
     executor.prepare(&mut runs(epoch, slices, partitioning));
-    let in_place = |policy: &Policy| policy.granularity == Granularity::Chain && policy.abort == Abort::VoteFirst;
+    let in_place = |policy: &Policy| policy.granularity == Granularity::Transaction && policy.abort == Abort::VoteFirst;
     let policies: Vec<Policy> = Policy::all().into_iter().filter(in_place).collect();
     let policy = policies[random.below(policies.len() as u64) as usize];
     executor.arrange(policy, epoch.accesses(), &UseBuffer::default());
@@ -320,7 +320,7 @@ fn a_panic_in_a_repair_says_where() {
             panic!("planted in {transaction}")
         }
     }
-    for policy in ["operation,lazy", "operation,bfs,eager", "chain,dfs,lazy"] {
+    for policy in ["operation,lazy", "operation,bfs,eager", "transaction,dfs,lazy"] {
         let policy = policy.parse().expect("a policy");
         let mut transactions = model::aborts_that_turn_round(2);
         transactions.push((1, vec![(5_000, 0, true)]));

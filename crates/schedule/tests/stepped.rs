@@ -228,7 +228,7 @@ fn a_worker_that_leaves_with_units_is_a_bug() {
     impl Execute for Nothing {
         fn execute(&self, _worker: usize, _unit: u32) {}
     }
-    let executor = in_place(&epoch, Policy::CHAIN, 1, &mut Random::new(2));
+    let executor = in_place(&epoch, Policy::TRANSACTION, 1, &mut Random::new(2));
     let mut worker = Worker::new(0);
     let mut participant = executor.join(&mut worker, &Nothing);
     (0..20).for_each(|_| assert_eq!(participant.step(), Progress::Advanced));
