@@ -321,7 +321,10 @@ def test_the_command_line_is_wrong(place):
 def test_policies_are_named_and_change_nothing(place):
     place.bank()
     results = set()
-    for policy in ["auto", "epoch", "transaction", "transaction,dfs", "operation,bfs", "operation,eager", "transaction,lazy"]:
+    for policy in (
+        *("auto", "epoch", "transaction", "transaction,dfs"),
+        *("chain", "chain,dfs,lazy", "operation,bfs", "operation,eager"),
+    ):
         ran = place("run", "bank.py", "--workers", "2", "--scheduling", policy, "--explain-scheduling")
         assert ran.returncode == 0
         why = "no epoch has been looked at yet|.* too few to share out" if policy == "auto" else "as asked for"
@@ -332,7 +335,8 @@ def test_policies_are_named_and_change_nothing(place):
         assert re.search(line, ran.stderr), ran.stderr
         results.add(str(place.lines("done.jsonl") + place.lines("rejected.jsonl")))
     assert len(results) == 1
-    assert "say auto; or epoch, transaction or operation" in place("run", "bank.py", "--scheduling", "fair").stderr
+    wrong = place("run", "bank.py", "--scheduling", "fair")
+    assert "say auto; epoch; transaction, then bfs or dfs; or chain or operation" in wrong.stderr
 
 
 def test_the_run_fails(place):

@@ -113,7 +113,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let gs = Knobs { work: cost(0.2), ..small(GrepSum) };
     let epochs = [1_280, 2_560, 5_120, 10_240, 20_480, 40_960, 81_920];
     let explore = "operation operation,bfs operation,dfs transaction transaction,bfs transaction,dfs";
-    let granularity = "transaction operation";
+    let granularity = "chain operation transaction";
     let abort = "operation operation,eager operation,lazy tstream auto";
     let uniform = Knobs { theta: 0.0, abort: 0.0, ..gs };
     let skewed =
@@ -154,7 +154,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
                 "ms12",
                 "two groups: a policy each, or one for both",
                 of(Workload::TollGroups, grouped),
-                "auto transaction,lazy+transaction,dfs,eager transaction,lazy transaction,dfs,eager transaction epoch+transaction tstream pat:16",
+                "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager transaction epoch+transaction tstream pat:16",
             )
         },
         Figure {

@@ -69,7 +69,7 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
             assert!(run_reference(&input, &expected) == expected, "{name}: the loop is wrong at {knobs:?}");
             let mut engine = Engine::new(analyze(&input.plan).expect("a valid plan")).expect("a plan that compiles");
             let policies = Policy::all().into_iter().map(Scheduling::Fixed);
-            let by_group = "transaction+operation,lazy".parse().expect("a policy for each group");
+            let by_group = "chain+operation,lazy".parse().expect("a policy for each group");
             let policies = policies.chain([Scheduling::Auto, Scheduling::MorphStream, by_group]);
             for scheduling in policies.chain(Scheme::ALL.map(Scheduling::Baseline)) {
                 let seen;
@@ -182,7 +182,7 @@ fn a_small_grid_runs() {
         "--epoch",
         "100,200",
         "--policies",
-        "auto transaction,eager",
+        "auto chain,eager",
         "--schemes",
         "all",
     ];

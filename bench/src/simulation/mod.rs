@@ -121,9 +121,9 @@ impl Predicted {
     fn of(shape: &EpochShape, events: f64, policy: Policy, one: &Summary, transfer: f64) -> Predicted {
         let per_epoch = |seconds: f64| seconds * 1e9 * events / one.events.max(1) as f64;
         let (mut graph, mut flow) = (Graph::new(), Flow::new());
-        let uses = if policy.speculates() { shape.uses.clone() } else { whole(&shape.uses) };
-        let (accesses, judged) = (shape.accesses.accesses(), policy.abort == Abort::Eager);
-        graph.build_and_follow(accesses, &uses, judged, &mut Scratch::default(), &mut flow);
+        let uses = if policy.takes_apart() { shape.uses.clone() } else { whole(&shape.uses) };
+        let (accesses, verdicts) = (shape.accesses.accesses(), policy.verdicts());
+        graph.build_and_follow(accesses, &uses, verdicts, &mut Scratch::default(), &mut flow);
         let means: Vec<f64> = one.transactions.iter().map(|t| t.mean_ns.unwrap_or(1.0).max(1.0)).collect();
         let times = one.access_seconds;
         // By kind as they were timed; in all as long as they took.

@@ -283,8 +283,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "Xms", default_value = "10ms", value_parser = parse_latency)]
     latency: u64,
     /// How transactions are scheduled: by measured cost, or always as said, for instance 'epoch' (one after
-    /// the other), 'transaction', 'operation', 'transaction,dfs', 'operation,bfs,eager', 'operation,lazy'; 'POLICY@N' with
-    /// at most N of the workers; 'POLICY+POLICY' for groups that share no row; 'morphstream' for the heuristic of that paper.
+    /// the other), 'transaction', 'chain', 'operation', 'transaction,dfs', 'operation,bfs,eager', 'chain,lazy';
+    /// 'POLICY@N' with at most N of the workers; 'POLICY+POLICY' for groups that share no row; 'morphstream' for the
+    /// heuristic of that paper.
     #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
     scheduling: Scheduling,
     /// Say in the summary which policies ran and why.

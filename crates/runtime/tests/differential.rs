@@ -142,7 +142,7 @@ fn adversarial_histories() {
         for workers in [1, 2, 3, 16] {
             let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
             let by_group =
-                ["transaction+operation,lazy+epoch", "epoch+transaction,bfs", "operation,dfs,eager+epoch+operation"];
+                ["transaction+operation,lazy+epoch", "epoch+transaction,bfs", "operation,dfs,eager+epoch+chain"];
             let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
             let decided = [Scheduling::Auto, Scheduling::MorphStream].into_iter().chain(by_group);
             let all = decided.chain(fixed).chain(ORDERED.map(Scheduling::Baseline));

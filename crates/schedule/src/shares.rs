@@ -1,22 +1,20 @@
 //! Structured exploration, depth first: which worker runs which unit is settled before anything runs.
 //!
-//! **What.** Granularity `Transaction`: each share is a set of chains (shared-nothing; TStream 2020, §IV-E). Chain *c* of an
-//! epoch, numbered by where it begins, belongs to share *c* mod *W*, with the units whose first operation is in it.
-//! Granularity `Operation`: the members of strata are dealt out one by one, so that each stratum is spread evenly.
+//! **What.** Granularity `Transaction`: each share is a set of chains (shared-nothing; TStream 2020, §IV-E). Chain *c* of
+//! an epoch, numbered by where it begins, belongs to share *c* mod *W*, with the transactions whose first operation is in
+//! it. Otherwise the members of strata are dealt out one by one, so that each stratum is spread evenly.
 //! **Invariant.** A share is in the order of strata. So in a share that has a unit of the lowest unfinished stratum, the
 //! next unit is of that stratum, and all that it waits for has run: some worker can always go on.
 //! **Cost.** A pass over the slots where chains are owned, one over the units, and 4 bytes per slot and per unit.
 //! **Given up.** Balance: the chain of a hot row belongs to one worker.
 
 use std::ops::Range;
-use tidemill_txn::{Flow, Graph};
+use tidemill_txn::{Buckets, Graph};
 
 /// The units of an epoch by share. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    units: Vec<u32>,
-    /// Where each share begins, and the end.
-    starts: Vec<u32>,
+    units: Buckets,
     /// The chain of each slot.
     chains: Vec<u32>,
 }
@@ -25,54 +23,29 @@ impl Shares {
     /// Deals out units, which are in the order of strata, one by one among `count` shares.
     pub fn deal(&mut self, units: &[u32], count: u32) {
         assert!(count > 0, "units are dealt out among no shares");
-        let Shares { units: dealt, starts, .. } = self;
-        dealt.clear();
-        starts.clear();
-        for share in 0..count as usize {
-            starts.push(dealt.len() as u32);
-            dealt.extend(units.iter().skip(share).step_by(count as usize));
-        }
-        assert_eq!(dealt.len(), units.len(), "every unit is in one share");
-        starts.push(dealt.len() as u32);
+        self.units.fill(count, || (0..).zip(units).map(|(number, &unit): (u32, _)| (number % count, unit)));
     }
 
-    /// Puts each unit into the one of `count` shares that owns its chain. `flow`: where units are not transactions.
-    pub fn own(&mut self, units: &[u32], count: u32, graph: &Graph, flow: Option<&Flow>) {
-        let Shares { units: owned, starts, chains } = self;
+    /// Puts each transaction into the one of `count` shares that owns its chain.
+    pub fn own(&mut self, transactions: &[u32], count: u32, graph: &Graph) {
+        let Shares { units, chains } = self;
         graph.chains(chains);
-        let owner = |unit: u32| {
-            let first = match flow {
-                Some(flow) => flow.operations(graph, unit).next(),
-                None => graph.operations(unit).next(),
-            };
-            // A unit without operations touches no chain: any share will do.
-            first.map_or(unit, |operation| chains[operation as usize]) % count
+        let owner = |transaction: u32| {
+            let first = graph.operations(transaction).next();
+            // One without operations touches no chain: any share will do.
+            first.map_or(transaction, |operation| chains[operation as usize]) % count
         };
-        owned.clear();
-        owned.resize(units.len(), 0);
-        starts.clear();
-        starts.resize(count as usize + 2, 0);
-        // Counts two places to the right become beginnings one place to the right; filling moves each of these to the
-        // end of its share, the beginning of the next.
-        units.iter().for_each(|&unit| starts[owner(unit) as usize + 2] += 1);
-        (2..starts.len()).for_each(|share| starts[share] += starts[share - 1]);
-        for &unit in units {
-            let place = &mut starts[owner(unit) as usize + 1];
-            owned[*place as usize] = unit;
-            *place += 1;
-        }
-        starts.pop();
-        assert!(starts.last() == Some(&(units.len() as u32)), "every unit is in one share");
+        units.fill(count, || transactions.iter().map(|&transaction| (owner(transaction), transaction)));
     }
 
     /// The places of a share's units.
     pub fn of(&self, share: u32) -> Range<u32> {
-        self.starts[share as usize]..self.starts[share as usize + 1]
+        self.units.bounds(share)
     }
 
     /// The unit at a place.
     pub fn unit(&self, place: u32) -> u32 {
-        self.units[place as usize]
+        self.units.items()[place as usize]
     }
 }
 
@@ -107,7 +80,7 @@ mod tests {
         let all: Vec<u32> = (0..40).rev().collect();
         let mut owned = Shares::default();
         for count in [1, 2, 3, 5] {
-            owned.own(&all, count, &graph, None);
+            owned.own(&all, count, &graph);
             let shares = shares(&owned, count);
             let place = |unit: &u32| shares.iter().position(|share| share.contains(unit)).expect("it is in one");
             for row in 0..3 {

@@ -185,8 +185,14 @@ fn strata_breadth_first() {
 #[test]
 fn strata_depth_first() {
     check_versions("operation,dfs", 3, 2);
-    // Chains that workers own.
-    check_versions("transaction,dfs,lazy", 1, 1);
+}
+
+/// The worker that links last says how many units there are.
+#[test]
+fn chains_as_units() {
+    check_versions("chain", 3, 2);
+    check_versions("chain,eager", 2, 1);
+    check_versions("chain,dfs,lazy", 1, 1);
 }
 
 /// A unit of one share waits for one of another share: its worker parks until the other one has run that.
@@ -199,7 +205,6 @@ fn a_turn_that_another_worker_gives() {
 #[test]
 fn eager_repair() {
     check_versions("operation,eager", 1, 2);
-    check_versions("transaction,eager", 2, 1);
 }
 
 /// A verdict that the repair of another transaction reverses.

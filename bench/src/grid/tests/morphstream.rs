@@ -60,14 +60,11 @@ fn morphstream_decides_for_its_phases_as_its_paper_says() {
     let phase = |phase: usize| &decided[phase * EPOCHS..(phase + 1) * EPOCHS];
     let (explore, granularity) = (|p: &Policy| p.explore, |p: &Policy| p.granularity);
     // 1: many logical and temporal dependencies, no parametric ones, degrees are uniform.
-    assert!(
-        phase(0).iter().all(|p| explore(p) == STRUCTURED && granularity(p) == Granularity::Transaction),
-        "{decided:?}"
-    );
+    assert!(phase(0).iter().all(|p| explore(p) == STRUCTURED && granularity(p) == Granularity::Chain), "{decided:?}");
     // 2: from s-explore to ns-explore, once.
     assert_eq!([explore(&phase(1)[0]), explore(&phase(1)[3])], [STRUCTURED, Explore::Unstructured], "{decided:?}");
     assert!(phase(1).is_sorted_by_key(|p| explore(p) != STRUCTURED), "{decided:?}");
-    assert!(phase(1).iter().all(|p| granularity(p) == Granularity::Transaction), "{decided:?}");
+    assert!(phase(1).iter().all(|p| granularity(p) == Granularity::Chain), "{decided:?}");
     // 3 and 4: from c-schedule to f-schedule, once.
     assert!(decided[2 * EPOCHS..].is_sorted_by_key(|p| granularity(p) == Granularity::Operation), "{decided:?}");
     assert_eq!(granularity(&phase(2)[3]), Granularity::Operation, "{decided:?}");
@@ -92,10 +89,7 @@ fn morphstream_decides_for_its_groups_as_its_paper_says() {
         assert!((18_000..23_000).contains(&events.num_rows()));
         batches.decide(&events, aborts)
     };
-    assert_eq!(
-        [decide(0, 0.5), decide(1, 0.0)].map(|policy| policy.to_string()),
-        ["transaction,lazy", "transaction,dfs,eager"]
-    );
+    assert_eq!([decide(0, 0.5), decide(1, 0.0)].map(|policy| policy.to_string()), ["chain,lazy", "chain,dfs,eager"]);
 }
 
 /// Table 3: dependencies grow with the punctuation interval T, and with them what is decided (§6.4.1, §6.4.2).
@@ -105,10 +99,7 @@ fn the_interval_matters() {
     let input = Workload::LedgerPhases.input(&Knobs { events: 4 * defaults.epoch, ..defaults });
     let mut batches = Batches::new(&input);
     let decided = [1_024, 5_120, 10_240].map(|interval| batches.decide(&input.events.slice(0, interval), 0.0));
-    assert_eq!(
-        decided.map(|policy| policy.to_string()),
-        ["operation,eager", "operation,eager", "transaction,dfs,eager"]
-    );
+    assert_eq!(decided.map(|policy| policy.to_string()), ["operation,eager", "operation,eager", "chain,dfs,eager"]);
 }
 
 /// By transaction that has any: place that is read, place that is written.

@@ -35,7 +35,7 @@ pub fn decide_as_morphstream(survey: &Survey, load: &Load) -> Policy {
     let in_vain = load.access_ns < OPERATION_CHEAP_NS && load.aborts >= ABORTS_FREQUENT;
     Policy {
         explore: if structured { Explore::Structured(Search::Dfs) } else { Explore::Unstructured },
-        granularity: if in_chains { Granularity::Transaction } else { Granularity::Operation },
+        granularity: if in_chains { Granularity::Chain } else { Granularity::Operation },
         abort: if in_vain { Abort::Lazy } else { Abort::Eager },
     }
 }

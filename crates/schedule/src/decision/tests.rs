@@ -276,15 +276,15 @@ fn morphstream_decides_by_the_qualities_of_the_graph() {
     let scattered = Survey { transactions: 10_240, chains, edges, ..Survey::default() };
     let decide = |survey: Survey| decide_as_morphstream(&survey, &load(10_000.0, 0.01)).to_string();
     let with = |edges| decide(Survey { edges, ..scattered });
-    assert_eq!(decide(scattered), "transaction,dfs,eager");
+    assert_eq!(decide(scattered), "chain,dfs,eager");
     // The sum counts: 1,013 temporal ones alone are few, 10,001 alone are many.
-    assert_eq!(with(Edges { logical: 8_986, ..edges }), "transaction,eager");
-    assert_eq!(with(Edges { logical: 8_987, ..edges }), "transaction,dfs,eager");
-    assert_eq!(with(Edges { temporal: 10_001, logical: 0, ..edges }), "transaction,dfs,eager");
-    assert_eq!(decide(Survey { chains: ChainSummary { longest: 18, ..chains }, ..scattered }), "transaction,eager");
+    assert_eq!(with(Edges { logical: 8_986, ..edges }), "chain,eager");
+    assert_eq!(with(Edges { logical: 8_987, ..edges }), "chain,dfs,eager");
+    assert_eq!(with(Edges { temporal: 10_001, logical: 0, ..edges }), "chain,dfs,eager");
+    assert_eq!(decide(Survey { chains: ChainSummary { longest: 18, ..chains }, ..scattered }), "chain,eager");
     assert_eq!(with(Edges { is_cyclic: true, ..edges }), "operation,dfs,eager");
     assert_eq!(with(Edges { temporal: 499, ..edges }), "operation,dfs,eager");
-    assert_eq!(with(Edges { parametric: 29_999, ..edges }), "transaction,dfs,eager");
+    assert_eq!(with(Edges { parametric: 29_999, ..edges }), "chain,dfs,eager");
     assert_eq!(with(Edges { parametric: 30_000, ..edges }), "operation,dfs,eager");
     let aborts = |access_ns, share| decide_as_morphstream(&scattered, &load(access_ns, share)).abort;
     assert_eq!(
