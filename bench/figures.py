@@ -440,7 +440,7 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
         # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
         for name, of, style in [
             ("transaction", "chains", "k--"),
-            ("operation", "versions", "k-."),
+            ("transaction,versions", "versions", "k-."),
             ("operation,eager", "versions, eager", "k:"),
         ]:
             bounds = [row for row in own if row["scheduling"] == name]

@@ -112,9 +112,9 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let phases = small(LedgerPhases);
     let gs = Knobs { work: cost(0.2), ..small(GrepSum) };
     let epochs = [1_280, 2_560, 5_120, 10_240, 20_480, 40_960, 81_920];
-    let explore = "operation operation,bfs operation,dfs transaction transaction,bfs transaction,dfs";
+    let explore = "transaction,versions transaction,versions,bfs transaction,versions,dfs transaction transaction,bfs transaction,dfs";
     let granularity = "chain operation transaction";
-    let abort = "operation operation,eager operation,lazy tstream auto";
+    let abort = "transaction,versions operation operation,eager operation,lazy tstream auto";
     let uniform = Knobs { theta: 0.0, abort: 0.0, ..gs };
     let skewed =
         vary(&[Knobs { abort: 0.0, epoch: 10_240, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v);
@@ -131,7 +131,9 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
         vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);
     let mut dynamic = ways("auto morphstream tstream pat:16 lal");
     dynamic.extend(all_policies().into_iter().filter(|way| way.scheduling != Scheduling::Auto));
-    let over_time = ways("auto morphstream tstream pat:16 epoch transaction operation operation,bfs operation,lazy");
+    let over_time = ways(
+        "auto morphstream tstream pat:16 epoch transaction transaction,versions transaction,versions,bfs operation,lazy",
+    );
     vec![
         figure("ms10", "Streaming Ledger, this engine and earlier schemes", of(Ledger, ledger), SCHEMES),
         Figure {
@@ -162,7 +164,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
             title: "memory as a run goes on (13b, 14)",
             kind: Kind::Memory,
             points: vec![(Ledger, small(Ledger))],
-            ways: ways("epoch transaction operation operation,lazy tstream pat:16"),
+            ways: ways("epoch transaction transaction,versions operation,lazy tstream pat:16"),
         },
         figure(
             "ms15a",
@@ -221,7 +223,9 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             "ts14",
             "sharing work: chains that workers own, a common pool",
             with_time.into(),
-            ways("transaction,dfs transaction transaction,bfs operation,dfs operation operation,bfs"),
+            ways(
+                "transaction,dfs transaction transaction,bfs transaction,versions,dfs transaction,versions transaction,versions,bfs",
+            ),
         ),
     ]
 }

@@ -22,7 +22,7 @@ use crate::workloads::{Knobs, Workload};
 use executor::{Costs, critical_path, makespan};
 use std::io::Write;
 use tidemill_runtime::{EpochShape, Scheduling, Summary};
-use tidemill_schedule::{Abort, Explore, Granularity, Policy, Search};
+use tidemill_schedule::{Explore, Granularity, Policy, Rows, Search};
 use tidemill_txn::{Flow, Graph, Precedence, Scratch, UseBuffer, Versions};
 
 /// Workers that are simulated.
@@ -51,8 +51,8 @@ pub const POLICIES: [&str; 8] = [
     "transaction",
     "transaction,bfs",
     "transaction,dfs",
-    "operation",
-    "operation,bfs",
+    "transaction,versions",
+    "transaction,versions,bfs",
     "operation,eager",
     "operation,lazy",
 ];
@@ -140,7 +140,7 @@ impl Predicted {
         let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
         let units = weight.len().max(1) as f64;
         let depth_first = policy.explore == Explore::Structured(Search::Dfs);
-        let is_owned = policy.granularity == Granularity::Transaction && depth_first && !policy.on_versions();
+        let is_owned = policy.granularity == Granularity::Transaction(Rows::InPlace) && depth_first;
         let owners = is_owned.then(|| first_chains(&graph));
         let costs = Costs { unit: per_epoch(times.explore + times.lock) / units, transfer, barrier: 2.0 * transfer };
         let stages = &one.stage_seconds;

@@ -71,8 +71,8 @@
 //!
 //! # Other policies
 //!
-//! - **On versions** (granularity `Operation`): a unit is an operation in the sense of [`Flow`], and waits for the last
-//!   write before it instead of its neighbours. Where a transaction is in parts and votes first, each part leaves its
+//! - **On versions** (all that follow): a unit is one of [`Flow`], and waits for the last write before it instead of
+//!   its neighbours. A transaction stays whole, or it is in parts. Where it is in parts and votes first, each leaves its
 //!   values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
 //!   they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
 //! - **Chains** (granularity `Chain`): a unit is a chain of these ([`Chains`]), run from its beginning to its end.
@@ -87,7 +87,7 @@
 
 use crate::execute::Execute;
 use crate::participant::Participant;
-use crate::policy::{Abort, Explore, Granularity, Policy, Search};
+use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use crate::pools::Pools;
 use crate::repair::Repair;
 use crate::shares::Shares;
@@ -407,7 +407,7 @@ impl Executor {
     fn share_out(&self, Structure { strata, shares, unfinished, .. }: &mut Structure) {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
             match self.policy.granularity {
-                Granularity::Transaction => shares.own(strata.members(), self.workers, &self.graph),
+                Granularity::Transaction(Rows::InPlace) => shares.own(strata.members(), self.workers, &self.graph),
                 _ => shares.deal(strata.members(), self.workers),
             }
         }

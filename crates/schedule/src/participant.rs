@@ -10,7 +10,7 @@
 use crate::back_off::look;
 use crate::execute::Execute;
 use crate::executor::{Executor, Idle, NO_UNIT, Progress, Structure};
-use crate::policy::Granularity;
+use crate::policy::{Granularity, Rows};
 use crate::presence::{Presence, Shared};
 use crate::sync::{Ordering, PATIENCE, RwLockReadGuard, SPINS_MAX};
 use crate::worker::Worker;
@@ -152,11 +152,11 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
                 let scene = Scene { precedence: &structure.chains, structure, execute, running };
                 executor.take(steps, &scene, worker)
             }
-            Granularity::Operation => {
+            Granularity::Operation | Granularity::Transaction(Rows::Versions) => {
                 let scene = Scene { precedence: &executor.versions(), structure, execute, running };
                 executor.take(steps, &scene, worker)
             }
-            Granularity::Epoch | Granularity::Transaction => {
+            Granularity::Epoch | Granularity::Transaction(Rows::InPlace) => {
                 let scene = Scene { precedence: &executor.graph, structure, execute, running };
                 executor.take(steps, &scene, worker)
             }

@@ -174,7 +174,7 @@ fn check_transactions(transactions: Vec<model::Transaction>, policy: &str, abort
 
 #[test]
 fn reads_of_versions() {
-    check_versions("operation", 3, 2);
+    check_versions("transaction,versions", 3, 2);
 }
 
 #[test]
@@ -185,6 +185,13 @@ fn strata_breadth_first() {
 #[test]
 fn strata_depth_first() {
     check_versions("operation,dfs", 3, 2);
+}
+
+/// Parts, and a verdict before anyone reads what they wrote.
+#[test]
+fn operations_that_vote_first() {
+    check_versions("operation", 1, 2);
+    check_versions("operation", 2, 1);
 }
 
 /// The worker that links last says how many units there are.

@@ -14,7 +14,7 @@ use tidemill_txn::{AccessBuffer, Partitioning, SortedAccesses, UseBuffer};
 fn parallel_policies() -> Vec<Policy> {
     let all: Vec<Policy> =
         Policy::all().into_iter().filter(|policy| policy.granularity != Granularity::Epoch).collect();
-    assert_eq!(all.len(), 21);
+    assert_eq!(all.len(), 24);
     all
 }
 

@@ -62,7 +62,7 @@ pub mod model;
 mod morphstream;
 mod reason;
 
-use crate::policy::{Abort, Explore, Granularity, Policy, Search};
+use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use budget::Budget;
 pub use candidate::Candidate;
 use compare::{Estimate, Probe};
@@ -78,7 +78,7 @@ use tidemill_txn::Survey;
 /// - `epoch`: operations are cheap, or another stage is the bottleneck.
 /// - `transaction`: the best at nearly half of the points of the grid, and close to the best at most others.
 /// - `transaction,bfs`: strata are wide, and claiming them in order is cheaper than following chains.
-/// - `operation`: many transactions read a few rows, and reads of versions pass each other.
+/// - `transaction,versions`: many transactions read a few rows, and reads of versions pass each other.
 /// - `operation,lazy`: a few rows are in most transactions, whose work is mostly on other rows, so that their parts
 ///   need not wait for each other. Lazy and not eager: the two are level without aborts, and lazy is ahead with them.
 /// - `operation,eager`: transactions go over lists with a hot row, and aborts are rare. Each element is an operation:
@@ -90,7 +90,7 @@ pub const POLICIES: [Policy; 6] = [
     Policy::TRANSACTION,
     Policy { explore: Explore::Structured(Search::Bfs), ..Policy::TRANSACTION },
     Policy { granularity: Granularity::Operation, abort: Abort::Eager, ..Policy::EPOCH },
-    Policy { granularity: Granularity::Operation, ..Policy::EPOCH },
+    Policy { granularity: Granularity::Transaction(Rows::Versions), ..Policy::EPOCH },
     Policy { granularity: Granularity::Operation, abort: Abort::Lazy, ..Policy::EPOCH },
 ];
 

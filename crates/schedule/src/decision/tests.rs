@@ -176,7 +176,7 @@ fn one_hot_row_that_is_written_stays_serial_and_one_that_is_read_goes_by_operati
     };
     assert_eq!(policy_of(&world(true).run(&mut decision(4), 50).0), Policy::EPOCH);
     let read = policy_of(&world(false).run(&mut decision(4), 50).0);
-    assert_eq!((read.granularity, read.abort), (Granularity::Operation, Abort::VoteFirst));
+    assert_eq!((read.granularity, read.abort), (Granularity::Transaction(Rows::Versions), Abort::VoteFirst));
 }
 
 /// However wrong the predictions are, a long run is close to the best policy.
