@@ -200,7 +200,9 @@ def test_epoch_records_are_an_arrow_file_with_a_row_per_epoch(place):
     assert ran.returncode == 0
     rows = ipc.open_file(place.folder / "epochs.arrow").read_all().to_pylist()
     assert [(row["epoch"], row["events"], row["transactions"]) for row in rows] == [(1, 1, 1), (2, 1, 1)]
-    assert {(row["policy"], row["reason"], row["expected_ns"]) for row in rows} == {("transaction", "as asked for", None)}
+    assert {(row["policy"], row["reason"], row["expected_ns"]) for row in rows} == {
+        ("transaction", "as asked for", None)
+    }
     assert sum(row["aborted"] for row in rows) == 1
     assert all(0 < row["measured_ns"] <= row["access_ns"] for row in rows)
     nowhere = place("run", "bank.py", "--epoch-records", "no/such/folder/epochs.arrow")
