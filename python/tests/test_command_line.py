@@ -324,7 +324,7 @@ def test_policies_are_named_and_change_nothing(place):
     place.bank()
     results = set()
     for policy in (
-        *("auto", "epoch", "transaction", "transaction,dfs"),
+        *("auto", "epoch", "transaction", "transaction,dfs", "transaction,versions"),
         *("chain", "chain,dfs,lazy", "operation,bfs", "operation,eager"),
     ):
         ran = place("run", "bank.py", "--workers", "2", "--scheduling", policy, "--explain-scheduling")
@@ -338,7 +338,7 @@ def test_policies_are_named_and_change_nothing(place):
         results.add(str(place.lines("done.jsonl") + place.lines("rejected.jsonl")))
     assert len(results) == 1
     wrong = place("run", "bank.py", "--scheduling", "fair")
-    assert "say auto; epoch; transaction, then bfs or dfs; or chain or operation" in wrong.stderr
+    assert "say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation" in wrong.stderr
 
 
 def test_the_run_fails(place):

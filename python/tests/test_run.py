@@ -676,7 +676,7 @@ WRONG_OPTIONS = [
     (dict(latency="10"), "latency: '10' is not a latency; give a time with its unit such as 20ms, 1us to 3600s"),
     (
         dict(scheduling="quickly"),
-        "scheduling: 'quickly' is no policy: say auto; epoch; transaction, then bfs or dfs; or chain or operation, "
+        "scheduling: 'quickly' is no policy: say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation, "
         "then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')",
     ),
     (
