@@ -146,7 +146,7 @@ pub struct Executor {
     /// The next partition to link. Claimed by workers.
     pub(crate) next_partition: CachePadded<AtomicU32>,
     /// Claimed by workers. Unstructured: the next unit to look at. Breadth first: the next member of the strata to
-    /// run. Depth first: the next share.
+    /// run.
     pub(crate) next_look: CachePadded<AtomicU32>,
     /// Partitions linked. Added to by the workers that link.
     linked: CachePadded<AtomicU32>,
@@ -282,6 +282,10 @@ impl Executor {
         assert_eq!(accesses.transactions() as u32, self.graph.transactions(), "the accesses are not those prepared");
         assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
         self.policy = policy;
+        if policy.explore == Explore::Structured(Search::Dfs) && !policy.on_versions() {
+            let structure = self.structure.get_mut().unwrap_or_else(PoisonError::into_inner);
+            structure.shares.find_owners(accesses);
+        }
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.verdicts());
             self.set_units(self.flow.units());
@@ -407,7 +411,7 @@ impl Executor {
     fn share_out(&self, Structure { strata, shares, unfinished, .. }: &mut Structure) {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
             match self.policy.granularity {
-                Granularity::Transaction(Rows::InPlace) => shares.own(strata.members(), self.workers, &self.graph),
+                Granularity::Transaction(Rows::InPlace) => shares.own(strata.members(), self.workers),
                 _ => shares.deal(strata.members(), self.workers),
             }
         }

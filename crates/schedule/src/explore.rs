@@ -120,7 +120,7 @@ impl Executor {
     /// Depth first: stacks the next unit of the worker's shares. Stacks none if no share is left; says which unit
     /// must wait for its turn.
     ///
-    /// A worker takes one share when it comes, and further ones when it has lost its patience: perhaps no worker came
+    /// A worker takes its share when it comes, and further ones when it has lost its patience: perhaps no worker came
     /// for them, and they hold what it waits for. Of its shares it continues with the one whose next unit is of the
     /// lowest stratum; so some worker can always go on ([`crate::shares`]).
     fn next_of_shares<P: Precedence, E: Execute + ?Sized>(
@@ -154,16 +154,12 @@ impl Executor {
         }
     }
 
-    /// Takes the next share that no worker has. False if all are taken.
+    /// Takes a share that no worker has. False if all are taken.
     fn take_share(&self, shares: &Shares, worker: &mut Worker) -> bool {
-        if self.next_look.load(Ordering::Relaxed) >= self.workers {
-            return false;
-        }
-        let share = self.next_look.fetch_add(1, Ordering::Relaxed);
-        if share < self.workers {
-            worker.shares.push(shares.of(share));
-        }
-        share < self.workers
+        let share = shares.take(worker.id);
+        let any = share.is_some();
+        worker.shares.extend(share);
+        any
     }
 
     /// Runs a unit: a chain operation by operation.
