@@ -439,8 +439,8 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
         reached.append([*at_point, *(short(predicted(row)) for row in own if row["workers"] == SIMULATED)])
         # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
         for name, of, style in [
-            ("chain", "chains", "k--"),
-            ("operation", "versions", "k-."),
+            ("transaction", "chains", "k--"),
+            ("transaction,versions", "versions", "k-."),
             ("operation,eager", "versions, eager", "k:"),
         ]:
             bounds = [row for row in own if row["scheduling"] == name]

@@ -30,7 +30,7 @@ pub struct Grid {
     /// gs, sl, sl-phases, ob, tp, tp-groups, tp-windows; by default all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
     workloads: Vec<Workload>,
-    /// How access is scheduled: auto, or policies such as epoch or chain,bfs,lazy; separated by spaces or semicolons.
+    /// How access is scheduled: auto, or policies such as epoch or transaction,bfs,lazy; separated by spaces or semicolons.
     /// By default all of them.
     #[arg(long, value_parser = schedulings)]
     policies: Option<Schedulings>,

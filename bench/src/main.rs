@@ -115,7 +115,7 @@ struct Ledger {
     /// Which numbers the accounts and assets have.
     #[arg(long, value_enum, default_value_t)]
     keys: KeySpread,
-    /// How two workers schedule access: auto, or a policy such as epoch, chain or operation,dfs,lazy.
+    /// How two workers schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
     /// Show the seconds of each stage.

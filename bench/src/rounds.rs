@@ -149,7 +149,7 @@ mod tests {
     fn all_ways_have_as_many_runs_which_are_long_enough() {
         let way = |scheduling| Way { scheduling, workers: 2 };
         let ways =
-            [way(Scheduling::Fixed(Policy::EPOCH)), way(Scheduling::Fixed(Policy::CHAIN)), way(Scheduling::Auto)];
+            [way(Scheduling::Fixed(Policy::EPOCH)), way(Scheduling::Fixed(Policy::TRANSACTION)), way(Scheduling::Auto)];
         let extent = Extent { rounds: 2, seconds_min: 0.01, events_max: 1_000_000 };
         let knobs = Knobs { rows: 100, work: 0, epoch: 64, events: 64, ..Workload::Ledger.defaults(1.0) };
         let point = extent.measure(Workload::Ledger, knobs, &ways);

@@ -131,7 +131,7 @@ mod tests {
     /// By the medians of all, not by the luckiest run.
     #[test]
     fn the_best_policy_has_the_least_median() {
-        let here = standing(&[("chain", [0.5, 2.0, 2.1]), ("epoch", [1.9, 1.0, 1.1])], [1.0, 2.2, 9.0]);
+        let here = standing(&[("transaction", [0.5, 2.0, 2.1]), ("epoch", [1.9, 1.0, 1.1])], [1.0, 2.2, 9.0]);
         assert_eq!(here.best().0, "epoch");
         assert!((here.ratio() - 0.5).abs() < 1e-9, "{}", here.ratio());
         assert_eq!(here.to_string(), "auto 0.50 of epoch; auto took 1.000 to 9.000 s, epoch 1.000 to 1.900 s");
@@ -141,12 +141,12 @@ mod tests {
     fn all_points_count_for_mean_worst_and_the_best_of_all() {
         let mut all = Standings::default();
         assert_eq!(all.to_string(), "");
-        all.add(standing(&[("chain", [1.0; 3]), ("epoch", [4.0; 3])], [1.0; 3]));
-        all.add(standing(&[("chain", [2.0; 3]), ("epoch", [1.0; 3])], [4.0; 3]));
+        all.add(standing(&[("transaction", [1.0; 3]), ("epoch", [4.0; 3])], [1.0; 3]));
+        all.add(standing(&[("transaction", [2.0; 3]), ("epoch", [1.0; 3])], [4.0; 3]));
         let (mean, worst) = all.mean_and_worst().expect("two points");
         assert!((mean - 0.5).abs() < 1e-9 && worst == 0.25, "{mean}, {worst}");
         let (name, mean) = all.best_overall().expect("a policy");
-        assert_eq!(name, "chain");
+        assert_eq!(name, "transaction");
         assert!((mean - 0.5_f64.sqrt()).abs() < 1e-9);
     }
 }

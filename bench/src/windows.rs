@@ -55,7 +55,7 @@ pub struct Windows {
     /// Events of an epoch; by default the engine decides.
     #[arg(long)]
     epoch: Option<usize>,
-    /// How two workers and more schedule access: auto, or a policy such as epoch, chain or operation,dfs,lazy.
+    /// How two workers and more schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
     /// Show the seconds of each stage.

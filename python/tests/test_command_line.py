@@ -196,11 +196,13 @@ def test_json(place):
 def test_epoch_records_are_an_arrow_file_with_a_row_per_epoch(place):
     ipc = pytest.importorskip("pyarrow.ipc")
     place.bank()
-    ran = place("run", "bank.py", "--epoch", "1", "--scheduling", "chain", "--epoch-records", "epochs.arrow")
+    ran = place("run", "bank.py", "--epoch", "1", "--scheduling", "transaction", "--epoch-records", "epochs.arrow")
     assert ran.returncode == 0
     rows = ipc.open_file(place.folder / "epochs.arrow").read_all().to_pylist()
     assert [(row["epoch"], row["events"], row["transactions"]) for row in rows] == [(1, 1, 1), (2, 1, 1)]
-    assert {(row["policy"], row["reason"], row["expected_ns"]) for row in rows} == {("chain", "as asked for", None)}
+    assert {(row["policy"], row["reason"], row["expected_ns"]) for row in rows} == {
+        ("transaction", "as asked for", None)
+    }
     assert sum(row["aborted"] for row in rows) == 1
     assert all(0 < row["measured_ns"] <= row["access_ns"] for row in rows)
     nowhere = place("run", "bank.py", "--epoch-records", "no/such/folder/epochs.arrow")
@@ -321,7 +323,10 @@ def test_the_command_line_is_wrong(place):
 def test_policies_are_named_and_change_nothing(place):
     place.bank()
     results = set()
-    for policy in ["auto", "epoch", "chain", "chain,dfs", "operation,bfs", "operation,eager", "chain,lazy"]:
+    for policy in (
+        *("auto", "epoch", "transaction", "transaction,dfs", "transaction,versions"),
+        *("chain", "chain,dfs,lazy", "operation,bfs", "operation,eager"),
+    ):
         ran = place("run", "bank.py", "--workers", "2", "--scheduling", policy, "--explain-scheduling")
         assert ran.returncode == 0
         why = "no epoch has been looked at yet|.* too few to share out" if policy == "auto" else "as asked for"
@@ -332,7 +337,8 @@ def test_policies_are_named_and_change_nothing(place):
         assert re.search(line, ran.stderr), ran.stderr
         results.add(str(place.lines("done.jsonl") + place.lines("rejected.jsonl")))
     assert len(results) == 1
-    assert "say auto; or epoch, chain or operation" in place("run", "bank.py", "--scheduling", "fair").stderr
+    wrong = place("run", "bank.py", "--scheduling", "fair")
+    assert "say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation" in wrong.stderr
 
 
 def test_the_run_fails(place):

@@ -676,8 +676,8 @@ WRONG_OPTIONS = [
     (dict(latency="10"), "latency: '10' is not a latency; give a time with its unit such as 20ms, 1us to 3600s"),
     (
         dict(scheduling="quickly"),
-        "scheduling: 'quickly' is no policy: say auto; or epoch, chain or operation, then bfs or dfs, then eager or lazy, "
-        "with commas (as in 'operation,dfs,lazy')",
+        "scheduling: 'quickly' is no policy: say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation, "
+        "then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')",
     ),
     (
         dict(state="s", sync="never"),
@@ -716,7 +716,7 @@ def test_wrong_options_are_refused_before_anything_is_read(bank, monkeypatch, tm
 
 def test_scheduling_and_savepoints_are_options_as_of_the_command(bank, tmp_path):
     state = tmp_path / "state"
-    for policy in ("epoch", "chain", "operation,dfs"):
+    for policy in ("epoch", "transaction", "chain", "operation,dfs"):
         summary = bank.app.run({"transfers": EVENTS}, scheduling=policy)
         check_bank(bank, summary)
         assert {p.policy for p in summary.policies} == {policy}

@@ -592,7 +592,8 @@ class App:
         - ``epoch``: ``"auto"``, a number of events, or an age such as ``"20ms"``.
         - ``latency``: while ``epoch`` is ``"auto"``, epochs are as large as lets 99 of 100 events have their results
           within this time.
-        - ``scheduling``: ``"auto"``, or a policy such as ``"chain"``, or with a number of workers, ``"chain@4"``.
+        - ``scheduling``: ``"auto"``, or a policy such as ``"transaction"``, or with a number of workers,
+          ``"transaction@4"``.
         - ``state``: a directory, made if missing, that makes the run durable: after a crash at any moment the next
           run with it continues as if there had been none (docs/recovery.md). It belongs to this application.
 

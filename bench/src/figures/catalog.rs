@@ -112,9 +112,9 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let phases = small(LedgerPhases);
     let gs = Knobs { work: cost(0.2), ..small(GrepSum) };
     let epochs = [1_280, 2_560, 5_120, 10_240, 20_480, 40_960, 81_920];
-    let explore = "operation operation,bfs operation,dfs chain chain,bfs chain,dfs";
-    let granularity = "chain operation";
-    let abort = "operation operation,eager operation,lazy tstream auto";
+    let explore = "transaction,versions transaction,versions,bfs transaction,versions,dfs transaction transaction,bfs transaction,dfs";
+    let granularity = "chain operation transaction";
+    let abort = "transaction,versions operation operation,eager operation,lazy tstream auto";
     let uniform = Knobs { theta: 0.0, abort: 0.0, ..gs };
     let skewed =
         vary(&[Knobs { abort: 0.0, epoch: 10_240, ..gs }], &[0.0, 0.2, 0.4, 0.6, 0.8, 0.99], |k, v| k.theta = v);
@@ -131,7 +131,9 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
         vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);
     let mut dynamic = ways("auto morphstream tstream pat:16 lal");
     dynamic.extend(all_policies().into_iter().filter(|way| way.scheduling != Scheduling::Auto));
-    let over_time = ways("auto morphstream tstream pat:16 epoch chain operation operation,bfs operation,lazy");
+    let over_time = ways(
+        "auto morphstream tstream pat:16 epoch transaction transaction,versions transaction,versions,bfs operation,lazy",
+    );
     vec![
         figure("ms10", "Streaming Ledger, this engine and earlier schemes", of(Ledger, ledger), SCHEMES),
         Figure {
@@ -154,7 +156,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
                 "ms12",
                 "two groups: a policy each, or one for both",
                 of(Workload::TollGroups, grouped),
-                "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager chain epoch+chain tstream pat:16",
+                "auto chain,lazy+chain,dfs,eager chain,lazy chain,dfs,eager transaction epoch+transaction tstream pat:16",
             )
         },
         Figure {
@@ -162,7 +164,7 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
             title: "memory as a run goes on (13b, 14)",
             kind: Kind::Memory,
             points: vec![(Ledger, small(Ledger))],
-            ways: ways("epoch chain operation operation,lazy tstream pat:16"),
+            ways: ways("epoch transaction transaction,versions operation,lazy tstream pat:16"),
         },
         figure(
             "ms15a",
@@ -210,18 +212,20 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             "ts8",
             "four applications under all schemes (also 9 and 13)",
             costly.collect(),
-            ways_with("auto chain tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
+            ways_with("auto transaction tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
         ),
         figure("ts10a", "the share of transactions on several partitions", of(GrepSum, shares), schemes()),
         figure("ts10b", "the partitions of transactions on several", of(GrepSum, lengths), schemes()),
         figure("ts11a", "the share of reads", of(GrepSum, reads), schemes()),
         figure("ts11b", "skew, writes only", of(GrepSum, skews), schemes()),
-        figure("ts12", "the punctuation interval", intervals.collect(), ways("auto chain tstream")),
+        figure("ts12", "the punctuation interval", intervals.collect(), ways("auto transaction tstream")),
         figure(
             "ts14",
             "sharing work: chains that workers own, a common pool",
             with_time.into(),
-            ways("chain,dfs chain chain,bfs operation,dfs operation operation,bfs"),
+            ways(
+                "transaction,dfs transaction transaction,bfs transaction,versions,dfs transaction,versions transaction,versions,bfs",
+            ),
         ),
     ]
 }

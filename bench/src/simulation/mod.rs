@@ -22,7 +22,7 @@ use crate::workloads::{Knobs, Workload};
 use executor::{Costs, critical_path, makespan};
 use std::io::Write;
 use tidemill_runtime::{EpochShape, Scheduling, Summary};
-use tidemill_schedule::{Abort, Explore, Granularity, Policy, Search};
+use tidemill_schedule::{Explore, Granularity, Policy, Rows, Search};
 use tidemill_txn::{Flow, Graph, Precedence, Scratch, UseBuffer, Versions};
 
 /// Workers that are simulated.
@@ -46,8 +46,16 @@ const LINES: f64 = 2.0;
 const VERDICT: f64 = 0.1;
 
 /// The policies that are simulated.
-pub const POLICIES: [&str; 8] =
-    ["epoch", "chain", "chain,bfs", "chain,dfs", "operation", "operation,bfs", "operation,eager", "operation,lazy"];
+pub const POLICIES: [&str; 8] = [
+    "epoch",
+    "transaction",
+    "transaction,bfs",
+    "transaction,dfs",
+    "transaction,versions",
+    "transaction,versions,bfs",
+    "operation,eager",
+    "operation,lazy",
+];
 
 /// A line per policy and number of workers: events per second as predicted, as measured where there are as many
 /// processors, and at the most, by the critical path and the work.
@@ -113,9 +121,9 @@ impl Predicted {
     fn of(shape: &EpochShape, events: f64, policy: Policy, one: &Summary, transfer: f64) -> Predicted {
         let per_epoch = |seconds: f64| seconds * 1e9 * events / one.events.max(1) as f64;
         let (mut graph, mut flow) = (Graph::new(), Flow::new());
-        let uses = if policy.speculates() { shape.uses.clone() } else { whole(&shape.uses) };
-        let (accesses, judged) = (shape.accesses.accesses(), policy.abort == Abort::Eager);
-        graph.build_and_follow(accesses, &uses, judged, &mut Scratch::default(), &mut flow);
+        let uses = if policy.takes_apart() { shape.uses.clone() } else { whole(&shape.uses) };
+        let (accesses, verdicts) = (shape.accesses.accesses(), policy.verdicts());
+        graph.build_and_follow(accesses, &uses, verdicts, &mut Scratch::default(), &mut flow);
         let means: Vec<f64> = one.transactions.iter().map(|t| t.mean_ns.unwrap_or(1.0).max(1.0)).collect();
         let times = one.access_seconds;
         // By kind as they were timed; in all as long as they took.
@@ -132,7 +140,7 @@ impl Predicted {
         let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
         let units = weight.len().max(1) as f64;
         let depth_first = policy.explore == Explore::Structured(Search::Dfs);
-        let is_owned = policy.granularity == Granularity::Chain && depth_first && !policy.on_versions();
+        let is_owned = policy.granularity == Granularity::Transaction(Rows::InPlace) && depth_first;
         let owners = is_owned.then(|| first_chains(&graph));
         let costs = Costs { unit: per_epoch(times.explore + times.lock) / units, transfer, barrier: 2.0 * transfer };
         let stages = &one.stage_seconds;

@@ -283,8 +283,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "Xms", default_value = "10ms", value_parser = parse_latency)]
     latency: u64,
     /// How transactions are scheduled: by measured cost, or always as said, for instance 'epoch' (one after
-    /// the other), 'chain', 'operation', 'chain,dfs', 'operation,bfs,eager', 'operation,lazy'; 'POLICY@N' with at
-    /// most N of the workers; 'POLICY+POLICY' for groups that share no row; 'morphstream' for the heuristic of that paper.
+    /// the other), 'transaction', 'chain', 'operation', 'transaction,dfs', 'operation,bfs,eager', 'chain,lazy';
+    /// 'POLICY@N' with at most N of the workers; 'POLICY+POLICY' for groups that share no row; 'morphstream' for the
+    /// heuristic of that paper.
     #[arg(long, value_name = "auto|POLICY", default_value = "auto")]
     scheduling: Scheduling,
     /// Say in the summary which policies ran and why.
@@ -552,7 +553,7 @@ mod tests {
         };
         let options = run.options().engine;
         assert_eq!((options.workers, options.epoch), (2, EpochSize::Age(20_000_000)));
-        assert_eq!(options.scheduling, Scheduling::Fixed(Policy::CHAIN));
+        assert_eq!(options.scheduling, Scheduling::Fixed(Policy::TRANSACTION));
         for line in ["tidemill", "tidemill run", "tidemill run x --workers 0", "tidemill run x --epoch 1h"] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }

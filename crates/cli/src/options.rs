@@ -104,7 +104,7 @@ mod tests {
             ("workers", "2"),
             ("epoch", "20ms"),
             ("latency", "5ms"),
-            ("scheduling", "chain"),
+            ("scheduling", "transaction"),
             ("state", "s"),
             ("sync", "50ms"),
             ("memory", "64MiB"),
@@ -117,7 +117,7 @@ mod tests {
         .expect("all are right");
         assert_eq!((options.engine.workers, options.engine.epoch), (2, EpochSize::Age(20_000_000)));
         assert_eq!((options.engine.latency, options.engine.memory), (5_000_000, Some(64 << 20)));
-        assert_eq!(options.engine.scheduling, Scheduling::Fixed(Policy::CHAIN));
+        assert_eq!(options.engine.scheduling, Scheduling::Fixed(Policy::TRANSACTION));
         assert_eq!(
             (options.state.as_deref(), options.seed.as_deref()),
             (Some(Path::new("s")), Some(Path::new("other")))

@@ -465,9 +465,14 @@ mod tests {
             let scheduling = scheduling.parse().expect("a scheduling");
             workers(&Options { workers: asked, scheduling, ..Options::default() }, processors)
         };
-        assert_eq!([of("auto", 0, 8), of("auto", 3, 8), of("auto", 64, 8), of("chain", 64, 8)], [8, 3, 8, 8]);
+        assert_eq!([of("auto", 0, 8), of("auto", 3, 8), of("auto", 64, 8), of("transaction", 64, 8)], [8, 3, 8, 8]);
         assert_eq!(
-            [of("chain@16", 64, 8), of("chain@16", 12, 8), of("chain@16", 0, 8), of("chain@2", 64, 8)],
+            [
+                of("transaction@16", 64, 8),
+                of("transaction@16", 12, 8),
+                of("transaction@16", 0, 8),
+                of("transaction@2", 64, 8)
+            ],
             [16, 12, 8, 8]
         );
         assert_eq!(of("auto", 0, 0), 1);

@@ -141,7 +141,8 @@ fn adversarial_histories() {
         let mut engine = Engine::new(subject.program.clone()).expect(name);
         for workers in [1, 2, 3, 16] {
             let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
-            let by_group = ["chain+operation,lazy+epoch", "epoch+chain,bfs", "operation,dfs,eager+epoch+operation"];
+            let by_group =
+                ["transaction+operation,lazy+epoch", "epoch+transaction,bfs", "operation,dfs,eager+epoch+chain"];
             let by_group = by_group.map(|text| text.parse().expect("a policy for each group"));
             let decided = [Scheduling::Auto, Scheduling::MorphStream].into_iter().chain(by_group);
             let all = decided.chain(fixed).chain(ORDERED.map(Scheduling::Baseline));
@@ -174,11 +175,11 @@ fn groups_run_under_their_own_policies() {
         let history = adversarial().into_iter().find(|(other, _)| *other == name).expect("a history").1;
         let subject = Subject::new(history);
         let engine = Engine::new(subject.program.clone()).expect(name);
-        let scheduling = "chain+operation,lazy+chain,bfs".parse().expect("policies");
+        let scheduling = "transaction+operation,lazy+transaction,bfs".parse().expect("policies");
         let options = Options { workers: 2, epoch: EpochSize::Events(100), scheduling, ..Options::default() };
         let outcome = subject.run(&engine, options, 50);
         assert_eq!(subject.difference(&outcome), None);
-        let mut expected = ["chain", "operation,lazy", "chain,bfs"][..groups].to_vec();
+        let mut expected = ["transaction", "operation,lazy", "transaction,bfs"][..groups].to_vec();
         let (mut named, mut policies): (Vec<_>, Vec<_>) = outcome.policies.into_iter().unzip();
         named.sort();
         policies.sort();

@@ -36,15 +36,16 @@ pub trait Execute: Sync {
     /// The time that a unit took, nanoseconds. Called for those that are timed.
     fn took(&self, _worker: usize, _unit: u32, _ns: u64) {}
 
-    /// Whether a transaction runs in parts before its verdict. Called on speculation only, as are the following.
+    /// Whether a transaction runs in parts before its verdict. Called on speculation only, as are those that follow
+    /// but for `judge` and `revert`.
     fn is_apart(&self, _transaction: u32) -> bool {
         false
     }
 
-    /// Whether a transaction aborts, given the current values of its sources. All its units have run on these values.
-    /// Changes no version. Of whole transactions, TStream's scheme alone asks.
+    /// Whether a transaction in parts aborts, given the current values of its sources. All its units have run on these
+    /// values. Changes no version. Of whole transactions, TStream's scheme alone asks.
     fn judge(&self, _worker: usize, _transaction: u32) -> bool {
-        unreachable!("nothing is judged without speculation")
+        unreachable!("nothing is judged where transactions are whole")
     }
 
     /// Leaves out a unit of a transaction that was found to abort: copies the source's value into each version that the

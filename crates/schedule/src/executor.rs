@@ -1,4 +1,4 @@
-//! The parallel executor: one loop for all policies. Described here for granularity `Chain`, unstructured
+//! The parallel executor: one loop for all policies. Described here for granularity `Transaction`, unstructured
 //! exploration, voting first; the end says what other policies change.
 //!
 //! # What
@@ -71,20 +71,23 @@
 //!
 //! # Other policies
 //!
-//! - **On versions** (granularity `Operation`, and all that speculate): a unit is an operation in the sense of
-//!   [`Flow`], and waits for the last write before it instead of its neighbours. Nothing else changes.
+//! - **On versions** (all that follow): a unit is one of [`Flow`], and waits for the last write before it instead of
+//!   its neighbours. A transaction stays whole, or it is in parts. Where it is in parts and votes first, each leaves its
+//!   values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
+//!   they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
+//! - **Chains** (granularity `Chain`): a unit is a chain of these ([`Chains`]), run from its beginning to its end.
 //! - **Structured**: units are claimed stratum by stratum (`explore.rs`).
 //! - **Eager, lazy**: units run before the verdict of their transaction; `repair.rs` repairs what was wrong.
 //!
 //! All are linked as above; on versions, linking also follows the values. The worker that links the last partition
-//! finds the strata while the others wait.
+//! finds the chains and the strata while the others wait.
 //!
 //! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction and panics
 //! too, with the number of the transaction that panicked first. The next `prepare` starts afresh.
 
 use crate::execute::Execute;
 use crate::participant::Participant;
-use crate::policy::{Abort, Explore, Granularity, Policy, Search};
+use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use crate::pools::Pools;
 use crate::repair::Repair;
 use crate::shares::Shares;
@@ -93,7 +96,9 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::PoisonError;
-use tidemill_txn::{Accesses, ChainSummary, Flow, Graph, SortedAccesses, Strata, UseBuffer, Versions};
+use tidemill_txn::{
+    Accesses, ChainSummary, Chains, Flow, Graph, Precedence, SortedAccesses, Strata, UseBuffer, Versions,
+};
 
 pub(crate) const NO_UNIT: u32 = u32::MAX;
 
@@ -126,11 +131,11 @@ pub struct Executor {
     pub(crate) graph: Graph,
     /// Followed where the policy works on versions.
     pub(crate) flow: Flow,
-    /// Filled where exploration is structured, by the worker that linked last. Each worker reads it for as long as it
-    /// takes part, so it takes the lock once.
+    /// Filled by the worker that linked last. Each worker reads it for as long as it takes part, so it takes the lock
+    /// once.
     pub(crate) structure: RwLock<Structure>,
-    /// Units of the epoch.
-    pub(crate) units: u32,
+    /// Units of the epoch. Known when it is arranged: chains are counted by the worker that finds them.
+    units: AtomicU32,
     /// The slices of the epoch, read while linking.
     pub(crate) runs: Vec<SortedAccesses>,
     /// What linking counted; the worker that linked a partition adds to it.
@@ -141,7 +146,7 @@ pub struct Executor {
     /// The next partition to link. Claimed by workers.
     pub(crate) next_partition: CachePadded<AtomicU32>,
     /// Claimed by workers. Unstructured: the next unit to look at. Breadth first: the next member of the strata to
-    /// run. Depth first: the next share.
+    /// run.
     pub(crate) next_look: CachePadded<AtomicU32>,
     /// Partitions linked. Added to by the workers that link.
     linked: CachePadded<AtomicU32>,
@@ -158,6 +163,9 @@ pub struct Executor {
 /// The strata of an epoch, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct Structure {
+    /// Where chains are units.
+    pub(crate) chains: Chains,
+    /// Where exploration is structured.
     pub(crate) strata: Strata,
     /// Depth first: the units of each share.
     pub(crate) shares: Shares,
@@ -167,7 +175,7 @@ pub(crate) struct Structure {
 
 #[derive(Debug)]
 struct Common {
-    /// Whether all partitions are linked, and strata found. Set by the worker that linked last.
+    /// Whether all partitions are linked, and chains and strata found. Set by the worker that linked last.
     arranged: AtomicBool,
     /// Set by a worker that panics, after `at_fault`; never cleared in an epoch.
     poisoned: AtomicBool,
@@ -188,11 +196,11 @@ impl Executor {
         Executor {
             workers_max: workers as u32,
             workers: workers as u32,
-            policy: Policy::CHAIN,
+            policy: Policy::TRANSACTION,
             graph: Graph::new(),
             flow: Flow::new(),
             structure: RwLock::new(Structure::default()),
-            units: 0,
+            units: AtomicU32::new(0),
             runs: Vec::new(),
             summary: Mutex::new(ChainSummary::default()),
             counters: Vec::new(),
@@ -211,15 +219,15 @@ impl Executor {
         }
     }
 
-    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::CHAIN`] unless
+    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::TRANSACTION`] unless
     /// [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose memory can
     /// be filled again.
     pub fn prepare(&mut self, runs: &mut Vec<SortedAccesses>) {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);
-        self.policy = Policy::CHAIN;
+        self.policy = Policy::TRANSACTION;
         self.workers = self.workers_max;
-        self.units = self.graph.transactions();
+        self.set_units(self.graph.transactions());
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = ChainSummary::default();
         self.next_partition.store(0, Ordering::Relaxed);
         self.next_look.store(0, Ordering::Relaxed);
@@ -243,9 +251,20 @@ impl Executor {
     }
 
     fn make_counters(&mut self) {
-        if self.counters.len() < self.units as usize {
-            self.counters.resize_with(self.units as usize, || AtomicU32::new(0));
+        let units = self.units() as usize;
+        if self.counters.len() < units {
+            self.counters.resize_with(units, || AtomicU32::new(0));
         }
+    }
+
+    #[inline]
+    pub(crate) fn units(&self) -> u32 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    /// Published by what follows: a start of workers, or the end of linking.
+    fn set_units(&self, units: u32) {
+        self.units.store(units, Ordering::Relaxed);
     }
 
     /// Says how many workers will take part in the epoch that was prepared, without [`Executor::limit`] all. The number
@@ -263,14 +282,19 @@ impl Executor {
         assert_eq!(accesses.transactions() as u32, self.graph.transactions(), "the accesses are not those prepared");
         assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
         self.policy = policy;
+        if policy.explore == Explore::Structured(Search::Dfs) && !policy.on_versions() {
+            let structure = self.structure.get_mut().unwrap_or_else(PoisonError::into_inner);
+            structure.shares.find_owners(accesses);
+        }
         if policy.on_versions() {
-            self.flow.begin(uses, accesses.op_start(), policy.abort == Abort::Eager);
-            self.units = self.flow.units();
+            self.flow.begin(uses, accesses.op_start(), policy.verdicts());
+            self.set_units(self.flow.units());
             self.make_counters();
         }
-        assert!(self.units < crate::explore::LOOKED_AT, "{} units: counters could not hold their edges", self.units);
+        let units = self.units();
+        assert!(units < crate::explore::LOOKED_AT, "{units} units: counters could not hold their edges");
         if policy.speculates() {
-            self.repair.reset(self.units, self.graph.transactions());
+            self.repair.reset(units, self.graph.transactions());
         }
     }
 
@@ -327,7 +351,7 @@ impl Executor {
         Versions { graph: &self.graph, flow: &self.flow }
     }
 
-    /// Links the next partition; the worker that links the last one finds the strata. Done when all are linked.
+    /// Links the next partition; the worker that links the last one finds chains and strata. Done when all are linked.
     pub(crate) fn link(&self, worker: &mut Worker) -> Progress {
         if self.is_arranged() {
             return Progress::Done;
@@ -349,7 +373,7 @@ impl Executor {
         let linked = self.linked.fetch_add(1, Ordering::AcqRel) + 1;
         assert!(linked <= partitions, "{linked} partitions linked of {partitions}");
         if linked == partitions {
-            self.find_strata();
+            self.find_structure();
             self.common.arranged.store(true, Ordering::Release);
             self.pools.wake_all();
         }
@@ -360,21 +384,34 @@ impl Executor {
         self.common.arranged.load(Ordering::Acquire)
     }
 
-    fn find_strata(&self) {
-        if self.policy.explore == Explore::Unstructured {
-            return;
-        }
+    fn find_structure(&self) {
         let mut structure = self.structure.write().unwrap_or_else(PoisonError::into_inner);
-        let Structure { strata, shares, unfinished } = &mut *structure;
-        match self.policy.on_versions() {
-            true => strata.compute(&self.versions()),
-            false => strata.compute(&self.graph),
+        let Structure { chains, strata, .. } = &mut *structure;
+        match self.policy.granularity {
+            Granularity::Chain => {
+                chains.compute(&self.versions());
+                self.set_units(chains.units());
+                self.find_strata(chains, strata);
+            }
+            _ if self.policy.on_versions() => self.find_strata(&self.versions(), strata),
+            _ => self.find_strata(&self.graph, strata),
         }
-        assert_eq!(strata.members().len(), self.units as usize, "every unit is in one stratum");
+        if self.policy.explore != Explore::Unstructured {
+            self.share_out(&mut structure);
+        }
+    }
+
+    fn find_strata(&self, precedence: &impl Precedence, strata: &mut Strata) {
+        if self.policy.explore != Explore::Unstructured {
+            strata.compute(precedence);
+            assert_eq!(strata.members().len(), self.units() as usize, "every unit is in one stratum");
+        }
+    }
+
+    fn share_out(&self, Structure { strata, shares, unfinished, .. }: &mut Structure) {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
-            let flow = self.policy.on_versions().then_some(&self.flow);
             match self.policy.granularity {
-                Granularity::Chain => shares.own(strata.members(), self.workers, &self.graph, flow),
+                Granularity::Transaction(Rows::InPlace) => shares.own(strata.members(), self.workers),
                 _ => shares.deal(strata.members(), self.workers),
             }
         }
@@ -391,9 +428,9 @@ impl Executor {
             return;
         }
         let finished = self.finished.fetch_add(executed, Ordering::AcqRel) + executed;
-        assert!(finished <= self.units, "{finished} units run, more than there are");
+        assert!(finished <= self.units(), "{finished} units run, more than there are");
         // Breadth first, the count is the barrier between strata. Otherwise it only shows the end.
-        if finished == self.units || self.policy.explore == Explore::Structured(Search::Bfs) {
+        if finished == self.units() || self.policy.explore == Explore::Structured(Search::Bfs) {
             self.pools.wake_all();
         }
     }
@@ -403,7 +440,7 @@ impl Executor {
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.finished() == self.units
+        self.finished() == self.units()
     }
 
     #[inline]

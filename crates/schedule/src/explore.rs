@@ -26,7 +26,7 @@ impl Executor {
     ) -> Step {
         self.stop_if_poisoned();
         let Some(unit) = worker.next.take().or_else(|| worker.ready.pop()) else { return self.find(scene, worker) };
-        self.run_timed(scene, worker, unit);
+        self.run_unit(scene, worker, unit);
         worker.executed += 1;
         match self.policy.explore {
             Explore::Unstructured => worker.next = self.release(scene.precedence, unit, &mut worker.ready),
@@ -71,7 +71,7 @@ impl Executor {
 
     /// Claims a block of units and stacks those that are ready, the first on top. False if all are claimed.
     fn look<P: Precedence>(&self, precedence: &P, ready: &mut Vec<u32>) -> bool {
-        let Some(block) = self.claim(|_| self.units) else { return false };
+        let Some(block) = self.claim(|_| self.units()) else { return false };
         ready.extend(block.rev().filter(|&unit| self.is_ready(precedence, unit)));
         true
     }
@@ -80,11 +80,11 @@ impl Executor {
     fn claim(&self, end_of: impl Fn(u32) -> u32) -> Option<Range<u32>> {
         let mut begin = self.next_look.load(Ordering::Relaxed);
         loop {
-            if begin >= self.units {
+            if begin >= self.units() {
                 return None;
             }
             let left = end_of(begin) - begin;
-            assert!(left > 0, "a block at {begin} of {} units is empty", self.units);
+            assert!(left > 0, "a block at {begin} of {} units is empty", self.units());
             let end = begin + (left / (2 * self.workers)).clamp(1, BLOCK_MAX);
             let order = Ordering::Relaxed;
             match self.next_look.compare_exchange_weak(begin, end, order, order) {
@@ -120,7 +120,7 @@ impl Executor {
     /// Depth first: stacks the next unit of the worker's shares. Stacks none if no share is left; says which unit
     /// must wait for its turn.
     ///
-    /// A worker takes one share when it comes, and further ones when it has lost its patience: perhaps no worker came
+    /// A worker takes its share when it comes, and further ones when it has lost its patience: perhaps no worker came
     /// for them, and they hold what it waits for. Of its shares it continues with the one whose next unit is of the
     /// lowest stratum; so some worker can always go on ([`crate::shares`]).
     fn next_of_shares<P: Precedence, E: Execute + ?Sized>(
@@ -154,26 +154,38 @@ impl Executor {
         }
     }
 
-    /// Takes the next share that no worker has. False if all are taken.
+    /// Takes a share that no worker has. False if all are taken.
     fn take_share(&self, shares: &Shares, worker: &mut Worker) -> bool {
-        if self.next_look.load(Ordering::Relaxed) >= self.workers {
-            return false;
-        }
-        let share = self.next_look.fetch_add(1, Ordering::Relaxed);
-        if share < self.workers {
-            worker.shares.push(shares.of(share));
-        }
-        share < self.workers
+        let share = shares.take(worker.id);
+        let any = share.is_some();
+        worker.shares.extend(share);
+        any
     }
 
-    /// Runs a unit, and times some of them.
+    /// Runs a unit: a chain operation by operation.
+    #[inline]
+    fn run_unit<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
+        debug_assert!(unit < self.units(), "unit {unit} of {}", self.units());
+        if self.policy.granularity == Granularity::Chain {
+            for &operation in scene.structure.chains.units_of(unit) {
+                self.stop_if_poisoned();
+                self.run_timed(scene, worker, operation);
+            }
+        } else {
+            if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
+                scene.execute.prefetch(soon);
+            }
+            self.run_timed(scene, worker, unit);
+        }
+        if self.policy.abort == Abort::Eager && self.policy.explore != Explore::Unstructured {
+            self.end_in_stratum(scene, worker, unit);
+        }
+    }
+
+    /// Runs a transaction or an operation, and times some of them.
     #[inline]
     fn run_timed<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
-        debug_assert!(unit < self.units, "unit {unit} of {}", self.units);
         let execute = scene.execute;
-        if let Some(&soon) = worker.ready.iter().nth_back(PREFETCH_DISTANCE) {
-            execute.prefetch(soon);
-        }
         scene.running.set(unit);
         if worker.sampler.is_due() {
             let (start, before) = (execute.now(), worker.times.total());
@@ -190,13 +202,22 @@ impl Executor {
     fn run<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
         if self.policy.speculates() {
             self.run_on_speculation(scene, worker, unit);
+        } else if self.policy.takes_apart() && self.flow.is_verdict_unit(unit) {
+            self.vote(scene.execute, worker.id, self.flow.unit(unit).0);
         } else {
             scene.execute.execute(worker.id, unit);
         }
     }
 
-    /// Tells the units that wait for a unit that it has run, and stacks those that became ready. Along chains it
-    /// returns the first of them in position order instead, since most other units may wait for that one.
+    /// Judges a transaction whose parts have run, before any other reads what they wrote.
+    fn vote<E: Execute + ?Sized>(&self, execute: &E, worker: usize, transaction: u32) {
+        if execute.judge(worker, transaction) {
+            execute.revert(worker, transaction, &mut |_| {});
+        }
+    }
+
+    /// Tells the units that wait for a unit that it has run, and stacks those that became ready; but returns the first of
+    /// them in position order, since most other units may wait for that one.
     #[inline]
     fn release<P: Precedence>(&self, precedence: &P, unit: u32, ready: &mut Vec<u32>) -> Option<u32> {
         let mut first = None;
@@ -212,9 +233,6 @@ impl Executor {
                 }
             }
         });
-        if self.policy.granularity == Granularity::Operation {
-            ready.extend(first.take());
-        }
         first
     }
 
@@ -270,6 +288,6 @@ impl Executor {
         self.pools.is_wanting(worker)
             && self.present.load(Ordering::Relaxed) > 1
             && self.policy.explore == Explore::Unstructured
-            && self.next_look.load(Ordering::Relaxed) >= self.units
+            && self.next_look.load(Ordering::Relaxed) >= self.units()
     }
 }

@@ -47,7 +47,7 @@ pub use execute::Execute;
 pub use executor::{Executor, Progress};
 pub use method::Method;
 pub use participant::Participant;
-pub use policy::{Abort, Explore, Granularity, Policy, PolicyError, Search};
+pub use policy::{Abort, Explore, Granularity, Policy, PolicyError, Rows, Search};
 pub use presence::{Presence, Shared};
 pub use times::Breakdown;
 pub use worker::Worker;

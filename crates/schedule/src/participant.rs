@@ -10,6 +10,7 @@
 use crate::back_off::look;
 use crate::execute::Execute;
 use crate::executor::{Executor, Idle, NO_UNIT, Progress, Structure};
+use crate::policy::{Granularity, Rows};
 use crate::presence::{Presence, Shared};
 use crate::sync::{Ordering, PATIENCE, RwLockReadGuard, SPINS_MAX};
 use crate::worker::Worker;
@@ -19,9 +20,9 @@ use tidemill_txn::Precedence;
 
 /// What a step works with.
 pub(crate) struct Scene<'a, P, E: ?Sized> {
-    /// What waits for what: units are transactions on rows, or operations on versions.
+    /// What waits for what: units are transactions on rows, operations on versions, or chains of these.
     pub precedence: &'a P,
-    /// Empty where exploration is unstructured.
+    /// As far as the policy needs it.
     pub structure: &'a Structure,
     pub execute: &'a E,
     /// The unit that runs, for the message of a panic.
@@ -41,6 +42,14 @@ pub(crate) enum Awaited {
     Turn { unit: u32, pending: u32 },
     /// Lazy aborts: that all transactions were judged and repaired.
     Settled,
+}
+
+/// How many steps a worker takes.
+#[derive(Clone, Copy)]
+enum Steps {
+    One,
+    /// All until the end, or as long as it has something to do.
+    All(Idle),
 }
 
 /// How a step ended.
@@ -92,8 +101,7 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
         let executor = self.executor();
         executor.stop_if_poisoned();
         match self.link() {
-            Progress::Done if executor.policy.on_versions() => self.advance(&executor.versions()),
-            Progress::Done => self.advance(&executor.graph),
+            Progress::Done => self.explore(Steps::One),
             progress => progress,
         }
     }
@@ -112,10 +120,7 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
                 Progress::Starved => executor.wait(self.worker, self.execute, Awaited::Linked),
             }
         }
-        match executor.policy.on_versions() {
-            true => self.advance_to_end(&executor.versions(), idle),
-            false => self.advance_to_end(&executor.graph, idle),
-        }
+        self.explore(Steps::All(idle))
     }
 
     fn executor(&self) -> &'a Executor {
@@ -136,42 +141,26 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
         progress
     }
 
-    fn advance<P: Precedence>(&mut self, precedence: &P) -> Progress {
+    /// Explores, along what units of the policy wait for.
+    fn explore(&mut self, steps: Steps) -> Progress {
         let executor = self.executor();
-        let (scene, worker) = self.scene(precedence);
-        match executor.advance(&scene, worker) {
-            Step::Advanced => Progress::Advanced,
-            Step::Starved(_) => {
-                // One step is all the patience of a worker that is not to wait.
-                worker.is_impatient = true;
-                Progress::Starved
-            }
-            Step::Done => Progress::Done,
-        }
-    }
-
-    fn advance_to_end<P: Precedence>(&mut self, precedence: &P, idle: Idle) -> Progress {
-        let executor = self.executor();
-        let (scene, worker) = self.scene(precedence);
-        loop {
-            match executor.advance(&scene, worker) {
-                Step::Advanced => {}
-                Step::Starved(awaited) if idle == Idle::Wait => executor.wait(worker, scene.execute, awaited),
-                Step::Starved(_) => {
-                    executor.stop_if_poisoned();
-                    if executor.pools.is_dry() {
-                        return Progress::Starved;
-                    }
-                }
-                Step::Done => return Progress::Done,
-            }
-        }
-    }
-
-    fn scene<'s, P>(&'s mut self, precedence: &'s P) -> (Scene<'s, P, E>, &'s mut Worker) {
         let Participant { place, worker, execute, structure, .. } = self;
         let structure = structure.as_deref().expect("all partitions are linked");
-        (Scene { precedence, structure, execute: *execute, running: &place.0.running }, worker)
+        let (execute, running) = (*execute, &place.0.running);
+        match executor.policy.granularity {
+            Granularity::Chain => {
+                let scene = Scene { precedence: &structure.chains, structure, execute, running };
+                executor.take(steps, &scene, worker)
+            }
+            Granularity::Operation | Granularity::Transaction(Rows::Versions) => {
+                let scene = Scene { precedence: &executor.versions(), structure, execute, running };
+                executor.take(steps, &scene, worker)
+            }
+            Granularity::Epoch | Granularity::Transaction(Rows::InPlace) => {
+                let scene = Scene { precedence: &executor.graph, structure, execute, running };
+                executor.take(steps, &scene, worker)
+            }
+        }
     }
 }
 
@@ -189,6 +178,51 @@ impl<E: Execute + ?Sized> Drop for Participant<'_, E> {
 }
 
 impl Executor {
+    fn take<P: Precedence, E: Execute + ?Sized>(
+        &self,
+        steps: Steps,
+        scene: &Scene<'_, P, E>,
+        worker: &mut Worker,
+    ) -> Progress {
+        match steps {
+            Steps::One => self.take_one(scene, worker),
+            Steps::All(idle) => self.take_all(scene, worker, idle),
+        }
+    }
+
+    fn take_one<P: Precedence, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Progress {
+        match self.advance(scene, worker) {
+            Step::Advanced => Progress::Advanced,
+            Step::Starved(_) => {
+                // One step is all the patience of a worker that is not to wait.
+                worker.is_impatient = true;
+                Progress::Starved
+            }
+            Step::Done => Progress::Done,
+        }
+    }
+
+    fn take_all<P: Precedence, E: Execute + ?Sized>(
+        &self,
+        scene: &Scene<'_, P, E>,
+        worker: &mut Worker,
+        idle: Idle,
+    ) -> Progress {
+        loop {
+            match self.advance(scene, worker) {
+                Step::Advanced => {}
+                Step::Starved(awaited) if idle == Idle::Wait => self.wait(worker, scene.execute, awaited),
+                Step::Starved(_) => {
+                    self.stop_if_poisoned();
+                    if self.pools.is_dry() {
+                        return Progress::Starved;
+                    }
+                }
+                Step::Done => return Progress::Done,
+            }
+        }
+    }
+
     /// Waits for what a worker lacks, for at most the patience that exploration has.
     pub(crate) fn wait<E: Execute + ?Sized>(&self, worker: &mut Worker, execute: &E, awaited: Awaited) {
         let id = worker.id;

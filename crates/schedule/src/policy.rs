@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use tidemill_txn::Verdicts;
 
 /// In which order the graph is explored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,23 +30,34 @@ pub enum Granularity {
     /// The whole epoch: one worker runs one transaction after the other. Needs no graph.
     #[default]
     Epoch,
-    /// Transactions, along the chains of their rows, as far as they are ready; on the rows in place (MorphStream
-    /// §4.2.2).
+    /// Transactions, along the chains of their rows, as far as they are ready.
+    Transaction(Rows),
+    /// All operations on a row, on versions; where such chains wait for each other in a cycle, these together
+    /// (MorphStream §4.2.2).
     Chain,
-    /// Operations, on versions of the rows: reads pass each other and later writes (MorphStream §4.2.1).
+    /// Operations, on versions of the rows (MorphStream §4.2.1).
     Operation,
+}
+
+/// Where a transaction that runs whole finds its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rows {
+    /// In place: it waits for all that touched them before.
+    InPlace,
+    /// In versions: it waits for the last writes before it, so reads pass each other and later writes.
+    Versions,
 }
 
 /// What happens to a transaction that fails a requirement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Abort {
-    /// Its updates wait for its verdict, so there is nothing to undo.
+    /// No other transaction sees its updates before its verdict, so it alone has something to undo.
     #[default]
     VoteFirst,
-    /// Its updates do not wait. They are undone as soon as it fails, and the operations that they affected run again
-    /// (MorphStream §4.3.1).
+    /// Others see its updates at once. They are undone as soon as it fails, and the operations that they affected run
+    /// again (MorphStream §4.3.1).
     Eager,
-    /// Its updates do not wait. When all operations have run, the transactions that failed are undone, and the
+    /// Others see its updates at once. When all operations have run, the transactions that failed are undone, and the
     /// operations that they affected run again (MorphStream §4.3.2).
     Lazy,
 }
@@ -65,32 +77,49 @@ impl Policy {
     /// One worker, position order.
     pub const EPOCH: Policy =
         Policy { explore: Explore::Unstructured, granularity: Granularity::Epoch, abort: Abort::VoteFirst };
-    /// All workers, along chains.
-    pub const CHAIN: Policy = Policy { granularity: Granularity::Chain, ..Policy::EPOCH };
+    /// All workers, transaction by transaction.
+    pub const TRANSACTION: Policy = Policy { granularity: Granularity::Transaction(Rows::InPlace), ..Policy::EPOCH };
 
-    /// All policies: the serial one, and every combination of the other choices. `chain,bfs,eager` and `chain,bfs,lazy`
-    /// run as those of `operation` do: breadth first and on versions, no worker follows a chain.
+    /// All policies: the serial one, and every combination of the other choices. A transaction that runs whole votes as
+    /// it runs, so it has no choice of when.
     pub fn all() -> Vec<Policy> {
         let mut all = vec![Policy::EPOCH];
-        for granularity in [Granularity::Chain, Granularity::Operation] {
+        let whole = [Rows::InPlace, Rows::Versions].map(Granularity::Transaction);
+        for granularity in whole.into_iter().chain([Granularity::Chain, Granularity::Operation]) {
             for explore in [Explore::Unstructured, Explore::Structured(Search::Bfs), Explore::Structured(Search::Dfs)] {
                 for abort in [Abort::VoteFirst, Abort::Eager, Abort::Lazy] {
-                    all.push(Policy { explore, granularity, abort });
+                    let policy = Policy { explore, granularity, abort };
+                    if policy.takes_apart() || abort == Abort::VoteFirst {
+                        all.push(policy);
+                    }
                 }
             }
         }
         all
     }
 
-    /// Whether operations work on versions of the rows rather than on the rows: where they may run before their
-    /// predecessors are final.
+    /// Whether operations work on versions of the rows rather than on the rows.
     pub fn on_versions(self) -> bool {
-        self.granularity == Granularity::Operation || self.speculates()
+        self.takes_apart() || self.granularity == Granularity::Transaction(Rows::Versions)
     }
 
-    /// Whether updates run before the verdict of their transaction.
+    /// Whether transactions are taken apart into operations.
+    pub fn takes_apart(self) -> bool {
+        matches!(self.granularity, Granularity::Chain | Granularity::Operation)
+    }
+
+    /// Whether other transactions see updates before there is a verdict on them.
     pub fn speculates(self) -> bool {
-        self.granularity != Granularity::Epoch && self.abort != Abort::VoteFirst
+        self.takes_apart() && self.abort != Abort::VoteFirst
+    }
+
+    /// When transactions in parts are judged.
+    pub fn verdicts(self) -> Verdicts {
+        match self.abort {
+            Abort::VoteFirst => Verdicts::First,
+            Abort::Eager => Verdicts::Beside,
+            Abort::Lazy => Verdicts::After,
+        }
     }
 }
 
@@ -100,6 +129,8 @@ impl fmt::Display for Policy {
         let granularity = match self.granularity {
             // Nothing is explored: the epoch is one unit.
             Granularity::Epoch => return f.write_str("epoch"),
+            Granularity::Transaction(Rows::InPlace) => "transaction",
+            Granularity::Transaction(Rows::Versions) => "transaction,versions",
             Granularity::Chain => "chain",
             Granularity::Operation => "operation",
         };
@@ -120,7 +151,7 @@ impl fmt::Display for Policy {
 /// A text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no policy: say auto; or epoch, chain or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')"
+    "'{0}' is no policy: say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')"
 )]
 pub struct PolicyError(String);
 
@@ -140,12 +171,18 @@ mod tests {
     #[test]
     fn policies_print_as_their_choices_and_are_read_as_they_print() {
         assert_eq!(Policy::default().to_string(), "epoch");
-        assert_eq!(Policy::CHAIN.to_string(), "chain");
+        assert_eq!(Policy::TRANSACTION.to_string(), "transaction");
         let all = Policy::all();
-        assert_eq!(all.len(), 19);
+        assert_eq!(all.len(), 25);
         for policy in &all {
             assert_eq!(policy.to_string().parse(), Ok(*policy));
         }
-        assert!("chain,quick".parse::<Policy>().unwrap_err().to_string().starts_with("'chain,quick' is no policy"));
+        assert!(
+            "transaction,quick"
+                .parse::<Policy>()
+                .unwrap_err()
+                .to_string()
+                .starts_with("'transaction,quick' is no policy")
+        );
     }
 }

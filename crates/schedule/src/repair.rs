@@ -118,22 +118,33 @@ impl Executor {
         unit: u32,
     ) {
         let aborts = self.run_open(worker.id, scene.execute, unit);
-        let is_due = match (self.policy.abort, self.policy.explore) {
-            (Abort::Eager, Explore::Structured(_)) => {
-                let stratum = scene.structure.strata.of(unit) as usize;
-                let before = scene.structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel);
-                assert!(before > 0, "stratum {stratum} has run more units than it has");
-                before == 1 && !self.repair.found().is_empty()
-            }
-            _ => aborts,
-        };
-        if is_due {
-            let start = scene.execute.now();
-            let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
-            worker.times.lock += scene.execute.now() - start;
-            let found = std::mem::take(&mut *self.repair.found());
-            self.repair(scene, worker, &found);
+        if aborts && self.policy.explore == Explore::Unstructured {
+            self.repair_alone(scene, worker);
         }
+    }
+
+    /// Eager, structured: a unit has run. The worker that runs the last one of a stratum repairs.
+    pub(crate) fn end_in_stratum<P, E: Execute + ?Sized>(
+        &self,
+        scene: &Scene<'_, P, E>,
+        worker: &mut Worker,
+        unit: u32,
+    ) {
+        let stratum = scene.structure.strata.of(unit) as usize;
+        let before = scene.structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "stratum {stratum} has run more units than it has");
+        if before == 1 && !self.repair.found().is_empty() {
+            self.repair_alone(scene, worker);
+        }
+    }
+
+    /// Repairs after the aborts found so far, while no unit runs.
+    fn repair_alone<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) {
+        let start = scene.execute.now();
+        let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
+        worker.times.lock += scene.execute.now() - start;
+        let found = std::mem::take(&mut *self.repair.found());
+        self.repair(scene, worker, &found);
     }
 
     /// Runs a unit while no worker repairs. True if it is a verdict operation that finds an abort.

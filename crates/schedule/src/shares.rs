@@ -1,88 +1,85 @@
 //! Structured exploration, depth first: which worker runs which unit is settled before anything runs.
 //!
-//! **What.** Granularity `Chain`: each share is a set of chains (shared-nothing; TStream 2020, §IV-E). Chain *c* of an
-//! epoch, numbered by where it begins, belongs to share *c* mod *W*, with the units whose first operation is in it.
-//! Granularity `Operation`: the members of strata are dealt out one by one, so that each stratum is spread evenly.
+//! **What.** Granularity `Transaction`, in place: rows have owners (shared-nothing; TStream 2020, §IV-E). The owner of a
+//! row follows from a hash of its identity, so it is the same in each epoch, and a transaction belongs to the owner of
+//! the first row that it touches. Otherwise the members of strata are dealt out one by one, so that each stratum is spread
+//! evenly. A worker takes its own share, and another only if that has no worker.
 //! **Invariant.** A share is in the order of strata. So in a share that has a unit of the lowest unfinished stratum, the
 //! next unit is of that stratum, and all that it waits for has run: some worker can always go on.
-//! **Cost.** A pass over the slots where chains are owned, one over the units, and 4 bytes per slot and per unit.
-//! **Given up.** Balance: the chain of a hot row belongs to one worker.
+//! **Cost.** A pass over the transactions where rows have owners, one over the units, and 4 bytes for each of both.
+//! **Given up.** Balance: a hot row belongs to one worker.
 
+use crate::sync::{AtomicBool, Ordering};
 use std::ops::Range;
-use tidemill_txn::{Flow, Graph};
+use tidemill_txn::{Accesses, Buckets};
 
 /// The units of an epoch by share. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    units: Vec<u32>,
-    /// Where each share begins, and the end.
-    starts: Vec<u32>,
-    /// The chain of each slot.
-    chains: Vec<u32>,
+    units: Buckets,
+    /// Where rows have owners, by transaction: a number of its owner, the same for any number of shares.
+    owners: Vec<u32>,
+    /// By share, whether a worker has taken it. Set by that worker.
+    taken: Vec<AtomicBool>,
 }
 
 impl Shares {
     /// Deals out units, which are in the order of strata, one by one among `count` shares.
     pub fn deal(&mut self, units: &[u32], count: u32) {
         assert!(count > 0, "units are dealt out among no shares");
-        let Shares { units: dealt, starts, .. } = self;
-        dealt.clear();
-        starts.clear();
-        for share in 0..count as usize {
-            starts.push(dealt.len() as u32);
-            dealt.extend(units.iter().skip(share).step_by(count as usize));
-        }
-        assert_eq!(dealt.len(), units.len(), "every unit is in one share");
-        starts.push(dealt.len() as u32);
+        self.units.fill(count, || (0..).zip(units).map(|(number, &unit): (u32, _)| (number % count, unit)));
+        self.offer(count);
     }
 
-    /// Puts each unit into the one of `count` shares that owns its chain. `flow`: where units are not transactions.
-    pub fn own(&mut self, units: &[u32], count: u32, graph: &Graph, flow: Option<&Flow>) {
-        let Shares { units: owned, starts, chains } = self;
-        graph.chains(chains);
-        let owner = |unit: u32| {
-            let first = match flow {
-                Some(flow) => flow.operations(graph, unit).next(),
-                None => graph.operations(unit).next(),
-            };
-            // A unit without operations touches no chain: any share will do.
-            first.map_or(unit, |operation| chains[operation as usize]) % count
+    /// Finds the owners of transactions with these accesses.
+    pub fn find_owners(&mut self, accesses: Accesses<'_>) {
+        // One without rows is anybody's.
+        let number = |t: usize| accesses.rows_of(t).first().map_or(t as u32, |row| row.hashed() as u32);
+        self.owners.clear();
+        self.owners.extend((0..accesses.transactions()).map(number));
+    }
+
+    /// Puts each transaction into the one of `count` shares that is its owner's.
+    pub fn own(&mut self, transactions: &[u32], count: u32) {
+        let Shares { units, owners, .. } = self;
+        units.fill(count, || transactions.iter().map(|&t| (owners[t as usize] % count, t)));
+        self.offer(count);
+    }
+
+    fn offer(&mut self, count: u32) {
+        self.taken.clear();
+        self.taken.resize_with(count as usize, || AtomicBool::new(false));
+    }
+
+    /// Takes the share of a worker, or if that is taken, the first after it that is not. Returns the places of its units.
+    pub fn take(&self, worker: usize) -> Option<Range<u32>> {
+        let count = self.taken.len();
+        let is_free = |share: &usize| {
+            let taken = &self.taken[*share];
+            !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Relaxed)
         };
-        owned.clear();
-        owned.resize(units.len(), 0);
-        starts.clear();
-        starts.resize(count as usize + 2, 0);
-        // Counts two places to the right become beginnings one place to the right; filling moves each of these to the
-        // end of its share, the beginning of the next.
-        units.iter().for_each(|&unit| starts[owner(unit) as usize + 2] += 1);
-        (2..starts.len()).for_each(|share| starts[share] += starts[share - 1]);
-        for &unit in units {
-            let place = &mut starts[owner(unit) as usize + 1];
-            owned[*place as usize] = unit;
-            *place += 1;
-        }
-        starts.pop();
-        assert!(starts.last() == Some(&(units.len() as u32)), "every unit is in one share");
-    }
-
-    /// The places of a share's units.
-    pub fn of(&self, share: u32) -> Range<u32> {
-        self.starts[share as usize]..self.starts[share as usize + 1]
+        let share = (worker..worker + count).map(|share| share % count).find(is_free)?;
+        Some(self.units.bounds(share as u32))
     }
 
     /// The unit at a place.
     pub fn unit(&self, place: u32) -> u32 {
-        self.units[place as usize]
+        self.units.items()[place as usize]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_txn::{AccessBuffer, RowId, Scratch};
+    use tidemill_txn::{AccessBuffer, RowId};
 
+    /// The units of each share, taken by the workers from the last to the first.
     fn shares(shares: &Shares, count: u32) -> Vec<Vec<u32>> {
-        (0..count).map(|share| shares.of(share).map(|place| shares.unit(place)).collect()).collect()
+        let take = |worker| shares.take(worker).expect("its own").map(|place| shares.unit(place)).collect();
+        let mut all: Vec<Vec<u32>> = (0..count as usize).rev().map(take).collect();
+        assert_eq!(shares.take(0), None, "all are taken");
+        all.reverse();
+        all
     }
 
     #[test]
@@ -95,27 +92,37 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_of_one_share() {
-        let mut epoch = AccessBuffer::new();
-        // Of rows 10, 20 and 30 in turn; each fourth touches nothing.
-        for transaction in 0..40u64 {
-            let rows = [10, 20, 30, 0].map(RowId)[transaction as usize % 4];
-            epoch.push((transaction % 4 < 3).then_some(rows));
-        }
-        let mut graph = Graph::new();
-        graph.build(epoch.accesses(), &mut Scratch::default());
-        let all: Vec<u32> = (0..40).rev().collect();
-        let mut owned = Shares::default();
-        for count in [1, 2, 3, 5] {
-            owned.own(&all, count, &graph, None);
+    fn a_worker_takes_its_own_share_before_that_of_another() {
+        let mut dealt = Shares::default();
+        dealt.deal(&[0, 1, 2], 3);
+        assert_eq!([1, 1, 5, 0].map(|worker| dealt.take(worker)), [Some(1..2), Some(2..3), Some(0..1), None]);
+    }
+
+    /// Whatever else is in the epoch, and in whatever order.
+    #[test]
+    fn a_row_has_the_same_owner_in_each_epoch() {
+        let owners = |rows: &[u64], count: u32| {
+            let mut epoch = AccessBuffer::new();
+            rows.iter().for_each(|&row| epoch.push((row > 0).then_some(RowId(row << 6))));
+            let all: Vec<u32> = (0..rows.len() as u32).rev().collect();
+            let mut owned = Shares::default();
+            owned.find_owners(epoch.accesses());
+            owned.own(&all, count);
             let shares = shares(&owned, count);
-            let place = |unit: &u32| shares.iter().position(|share| share.contains(unit)).expect("it is in one");
-            for row in 0..3 {
-                let owners: Vec<usize> = (row..40).step_by(4).map(|unit| place(&unit)).collect();
-                assert_eq!(owners, vec![row as usize % count as usize; 10], "{count} shares");
-            }
             assert!(shares.iter().all(|share| share.is_sorted_by(|a, b| a > b)), "in the order given: {shares:?}");
-            assert_eq!(shares.concat().len(), 40);
+            assert_eq!(shares.concat().len(), rows.len());
+            let of = |t: u32| shares.iter().position(|share| share.contains(&t)).expect("each is in one");
+            (0..).zip(rows).map(|(t, &row)| (row, of(t))).filter(|(row, _)| *row > 0).collect::<Vec<_>>()
+        };
+        for count in [1, 2, 3, 5] {
+            let rows: Vec<u64> = (0..300).map(|t| t % 60).collect();
+            let first = owners(&rows, count);
+            let second = owners(&rows.iter().rev().copied().chain(60..90).collect::<Vec<_>>(), count);
+            for (row, owner) in &first {
+                assert!(second.iter().filter(|other| other.0 == *row).all(|other| other.1 == *owner), "row {row}");
+            }
+            let owned = |share: usize| first.iter().any(|(_, owner)| *owner == share);
+            assert!((0..count as usize).all(owned), "{count} shares: one has no row of 59");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tidemill_schedule::{Abort, Execute, Executor, Granularity, Policy, Progress, Worker};
+use tidemill_schedule::{Execute, Executor, Granularity, Policy, Progress, Rows, Worker};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses, UseBuffer, reference};
 
@@ -119,7 +119,7 @@ fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, rando
     let slices = 1 + random.below(4) as usize;
     let partitioning = Partitioning::with_bits(random.below(5) as u32);
     executor.prepare(&mut runs(epoch, slices, partitioning));
-    let in_place = |policy: &Policy| policy.granularity == Granularity::Chain && policy.abort == Abort::VoteFirst;
+    let in_place = |policy: &Policy| policy.granularity == Granularity::Transaction(Rows::InPlace);
     let policies: Vec<Policy> = Policy::all().into_iter().filter(in_place).collect();
     let policy = policies[random.below(policies.len() as u64) as usize];
     executor.arrange(policy, epoch.accesses(), &UseBuffer::default());
@@ -168,7 +168,7 @@ fn versions_end_as_serially_under_every_policy() {
     let _watchdog = Watchdog::new();
     let mut random = Random::new(45);
     let policies: Vec<Policy> = Policy::all().into_iter().filter(|policy| policy.on_versions()).collect();
-    assert_eq!(policies.len(), 15);
+    assert_eq!(policies.len(), 21);
     let mut redone = 0;
     for round in 0..1500 {
         let policy = policies[round % policies.len()];

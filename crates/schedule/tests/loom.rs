@@ -174,7 +174,7 @@ fn check_transactions(transactions: Vec<model::Transaction>, policy: &str, abort
 
 #[test]
 fn reads_of_versions() {
-    check_versions("operation", 3, 2);
+    check_versions("transaction,versions", 3, 2);
 }
 
 #[test]
@@ -185,7 +185,20 @@ fn strata_breadth_first() {
 #[test]
 fn strata_depth_first() {
     check_versions("operation,dfs", 3, 2);
-    // Chains that workers own.
+}
+
+/// Parts, and a verdict before anyone reads what they wrote.
+#[test]
+fn operations_that_vote_first() {
+    check_versions("operation", 1, 2);
+    check_versions("operation", 2, 1);
+}
+
+/// The worker that links last says how many units there are.
+#[test]
+fn chains_as_units() {
+    check_versions("chain", 3, 2);
+    check_versions("chain,eager", 2, 1);
     check_versions("chain,dfs,lazy", 1, 1);
 }
 
@@ -199,7 +212,6 @@ fn a_turn_that_another_worker_gives() {
 #[test]
 fn eager_repair() {
     check_versions("operation,eager", 1, 2);
-    check_versions("chain,eager", 2, 1);
 }
 
 /// A verdict that the repair of another transaction reverses.

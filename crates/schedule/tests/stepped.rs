@@ -14,7 +14,7 @@ use tidemill_txn::{AccessBuffer, Partitioning, SortedAccesses, UseBuffer};
 fn parallel_policies() -> Vec<Policy> {
     let all: Vec<Policy> =
         Policy::all().into_iter().filter(|policy| policy.granularity != Granularity::Epoch).collect();
-    assert_eq!(all.len(), 18);
+    assert_eq!(all.len(), 24);
     all
 }
 
@@ -228,7 +228,7 @@ fn a_worker_that_leaves_with_units_is_a_bug() {
     impl Execute for Nothing {
         fn execute(&self, _worker: usize, _unit: u32) {}
     }
-    let executor = in_place(&epoch, Policy::CHAIN, 1, &mut Random::new(2));
+    let executor = in_place(&epoch, Policy::TRANSACTION, 1, &mut Random::new(2));
     let mut worker = Worker::new(0);
     let mut participant = executor.join(&mut worker, &Nothing);
     (0..20).for_each(|_| assert_eq!(participant.step(), Progress::Advanced));

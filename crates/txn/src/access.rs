@@ -11,6 +11,16 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId(pub u64);
 
+impl RowId {
+    /// A hash of the row: both halves of a 128-bit product, folded. Row identities are made by the engine (table and
+    /// slot number), not by users, so it need not withstand an adversary, only regular strides.
+    #[inline]
+    pub fn hashed(self) -> u64 {
+        let product = u128::from(self.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
+        (product >> 64) as u64 ^ product as u64
+    }
+}
+
 /// The accesses of a slice of transactions in position order, borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Accesses<'a> {

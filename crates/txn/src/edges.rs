@@ -108,7 +108,7 @@ fn leads_back(mut edges: Vec<(u32, u32)>, nodes: usize) -> bool {
 mod tests {
     use super::*;
     use crate::access::{AccessBuffer, RowId};
-    use crate::flow::{Use, UseBuffer};
+    use crate::flow::{Use, UseBuffer, Verdicts};
     use crate::graph::Scratch;
     use crate::sample::Random;
 
@@ -125,7 +125,7 @@ mod tests {
             parameters.extend(needed.iter().map(|&(r, w)| Parameter { read: first + r, written: first + w }));
         }
         let (mut graph, mut flow) = (Graph::new(), Flow::new());
-        graph.build_and_follow(accesses.accesses(), &uses, false, &mut Scratch::default(), &mut flow);
+        graph.build_and_follow(accesses.accesses(), &uses, Verdicts::After, &mut Scratch::default(), &mut flow);
         Edges::of(&graph, &flow, &parameters)
     }
 

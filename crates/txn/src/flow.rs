@@ -5,8 +5,8 @@
 //! reads before it. That write is the operation's *source*.
 //!
 //! A transaction is one unit, or several: its *parts* (operations in the sense of MorphStream §2.1, each with the slots
-//! that it uses) and, if it is judged while the epoch is explored, a last unit, its *verdict operation*, which waits for the parts
-//! and uses every slot.
+//! that it uses) and, if it is judged while the epoch is explored, a last unit, its *verdict operation*, which waits for
+//! the parts and uses every slot. Who tells the consumers of a version is up to [`Verdicts`].
 //!
 //! **How.** Computed while the graph is linked, partition by partition and so in parallel. A chain's operations are seen
 //! in order; when the next one is seen, all accesses of the one before and its source are known. Consumers are found by
@@ -92,6 +92,19 @@ impl UseBuffer {
     }
 }
 
+/// When transactions in parts are judged. A whole transaction votes as it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdicts {
+    /// By a verdict operation, before any other transaction reads what its parts have written: the verdict operation
+    /// tells those that wait for a version of its transaction.
+    #[default]
+    First,
+    /// By a verdict operation, while others read already what its parts have written.
+    Beside,
+    /// Not while the epoch is explored.
+    After,
+}
+
 /// The flow of values between the units of an epoch. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub struct Flow {
@@ -107,8 +120,7 @@ pub struct Flow {
     transaction: Vec<u32>,
     /// Unit → the range of slots in which all that it uses are: the first, and one past the last.
     span: Vec<(u32, u32)>,
-    /// Whether transactions in parts have a verdict operation.
-    judged: bool,
+    verdicts: Verdicts,
 }
 
 impl Flow {
@@ -118,13 +130,12 @@ impl Flow {
     }
 
     /// Begins an epoch, given the uses of its accesses and the first slot of each transaction. The flow may be read once
-    /// every partition has been linked by [`Graph::link_and_follow`]. `judged`: each transaction in parts has a verdict operation. A
-    /// transaction in parts has no row in two slots.
-    pub fn begin(&mut self, buffer: &UseBuffer, op_start: &[u32], judged: bool) {
+    /// every partition has been linked by [`Graph::link_and_follow`]. A transaction in parts has no row in two slots.
+    pub fn begin(&mut self, buffer: &UseBuffer, op_start: &[u32], verdicts: Verdicts) {
         let slots = op_start.last().map_or(0, |&end| end as usize);
         assert_eq!(buffer.uses.len(), slots, "each slot has a use");
         assert_eq!(buffer.parts.len(), op_start.len() - 1, "each transaction has a number of parts");
-        self.judged = judged;
+        self.verdicts = verdicts;
         if self.operation.len() < slots {
             for words in [&mut self.operation, &mut self.source, &mut self.uses] {
                 words.resize_with(slots, AtomicU32::default);
@@ -140,7 +151,7 @@ impl Flow {
             let range = start as usize..end as usize;
             let first = self.span.len();
             self.span.resize(first + usize::from(parts), (end, start));
-            if parts == 0 || judged {
+            if parts == 0 || verdicts != Verdicts::After {
                 self.span.push((start, end));
             }
             for (slot, (uses, given)) in (start..).zip(self.uses[range.clone()].iter_mut().zip(&buffer.uses[range])) {
@@ -212,7 +223,7 @@ impl Flow {
     #[inline]
     pub fn is_verdict_unit(&self, unit: u32) -> bool {
         let units = self.units_of(self.transaction[unit as usize]);
-        self.judged && units.len() > 1 && unit + 1 == units.end
+        self.verdicts != Verdicts::After && units.len() > 1 && unit + 1 == units.end
     }
 
     /// The slot that carries the operation of a slot.
@@ -273,7 +284,13 @@ impl Precedence for Versions<'_> {
     }
 
     fn tell(&self, unit: u32, mut told: impl FnMut(u32)) {
-        if self.flow.is_verdict_unit(unit) {
+        let last = self.flow.units_of(self.flow.unit(unit).0).end - 1;
+        let has_verdict = self.flow.is_verdict_unit(last);
+        if has_verdict && unit != last {
+            told(last);
+        }
+        let publishes = !has_verdict || (unit == last) == (self.flow.verdicts == Verdicts::First);
+        if !publishes {
             return;
         }
         for slot in self.flow.operations(self.graph, unit) {
@@ -286,10 +303,6 @@ impl Precedence for Versions<'_> {
                     }
                 });
             });
-        }
-        let last = self.flow.units_of(self.flow.unit(unit).0).end - 1;
-        if self.flow.is_verdict_unit(last) {
-            told(last);
         }
     }
 }

@@ -25,7 +25,7 @@
 //! Letting them pass each other would need a count in place of the predecessor mark.
 
 use crate::access::Accesses;
-use crate::flow::{Flow, UseBuffer};
+use crate::flow::{Flow, UseBuffer, Verdicts};
 use crate::link::{Linked, Linker};
 use crate::partition::{Partitioning, SortedAccesses};
 use crate::summary::ChainSummary;
@@ -118,16 +118,16 @@ impl Graph {
         self.build_by(accesses, scratch, |graph, partition, run, linker| graph.link(partition, run, linker))
     }
 
-    /// Builds the graph and computes the flow, given the uses of the accesses. `judged`: as for [`Flow::begin`].
+    /// Builds the graph and computes the flow, given the uses of the accesses.
     pub fn build_and_follow(
         &mut self,
         accesses: Accesses<'_>,
         uses: &UseBuffer,
-        judged: bool,
+        verdicts: Verdicts,
         scratch: &mut Scratch,
         flow: &mut Flow,
     ) -> ChainSummary {
-        flow.begin(uses, accesses.op_start(), judged);
+        flow.begin(uses, accesses.op_start(), verdicts);
         self.build_by(accesses, scratch, |graph, partition, run, linker| {
             graph.link_and_follow(partition, run, linker, flow)
         })

@@ -31,9 +31,11 @@
 //! | [`ChainSummary`], [`Properties`] | properties of a graph, for a decision model |
 //! | [`Precedence`] | which unit waits for which |
 //! | [`Flow`], [`Versions`] | operations over versions of rows: which one reads the value of which |
+//! | [`Chains`] | the units of an epoch by chain, merged where chains wait for each other |
 //! | [`Edges`], [`Parameter`] | dependencies by kind |
 //! | [`Strata`] | the units by longest path from a root |
 //! | [`Surveyor`], [`Survey`] | properties of an epoch, or of a sample of it, before it runs, for a decision model |
+//! | [`Buckets`] | numbers by bucket |
 //! | [`State`] | the states of an operation and the transitions between them |
 //! | [`mod@reference`] | the same graph by a slow and simple construction |
 //! | [`sample`] | seeded random epochs for tests and benchmarks |
@@ -43,6 +45,8 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod access;
+mod buckets;
+mod chains;
 mod edges;
 mod flow;
 mod graph;
@@ -58,8 +62,10 @@ mod summary;
 mod survey;
 
 pub use access::{AccessBuffer, Accesses, RowId};
+pub use buckets::Buckets;
+pub use chains::Chains;
 pub use edges::{Edges, Parameter};
-pub use flow::{Flow, PARTS_MAX, Parts, Use, UseBuffer, Versions};
+pub use flow::{Flow, PARTS_MAX, Parts, Use, UseBuffer, Verdicts, Versions};
 pub use graph::{Graph, Scratch, Slot};
 pub use link::Linker;
 pub use partition::{Partitioning, SortedAccesses, count, scatter};

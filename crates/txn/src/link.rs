@@ -16,7 +16,7 @@
 //! per operation.
 
 use crate::access::RowId;
-use crate::partition::{SortedAccesses, hash};
+use crate::partition::SortedAccesses;
 use crate::summary::ChainSummary;
 use std::mem;
 
@@ -157,7 +157,7 @@ impl Linker {
 #[inline]
 fn find(table: &[Tail], mask: usize, generation: u32, row: RowId) -> usize {
     let table = &table[..=mask];
-    let mut index = hash(row) as usize & mask;
+    let mut index = row.hashed() as usize & mask;
     while table[index].generation == generation && table[index].row != row {
         index = (index + 1) & mask;
     }

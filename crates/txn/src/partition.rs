@@ -52,16 +52,8 @@ impl Partitioning {
     #[inline]
     pub fn of(self, row: RowId) -> usize {
         // Shifting in two steps, because zero bits would shift by 64.
-        ((hash(row) >> 1) >> (63 - self.bits)) as usize
+        ((row.hashed() >> 1) >> (63 - self.bits)) as usize
     }
-}
-
-/// A hash of the row: both halves of a 128-bit product, folded. Row identities are made by the engine
-/// (table and slot number), not by users, so it need not withstand an adversary, only regular strides.
-#[inline]
-pub(crate) fn hash(row: RowId) -> u64 {
-    let product = u128::from(row.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
-    (product >> 64) as u64 ^ product as u64
 }
 
 /// An access, with slot and transaction relative to the run.

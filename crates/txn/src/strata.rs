@@ -6,6 +6,7 @@
 //! before it have run.
 //! **Cost.** One forward pass over the edges and one counting sort; 12 bytes per unit.
 
+use crate::buckets::Buckets;
 use crate::precedence::Precedence;
 
 /// Units grouped by stratum, in position order inside each. Reused from epoch to epoch.
@@ -13,9 +14,7 @@ use crate::precedence::Precedence;
 pub struct Strata {
     /// Stratum of each unit.
     level: Vec<u32>,
-    /// `starts[s]..starts[s + 1]` are the members of stratum `s`.
-    starts: Vec<u32>,
-    members: Vec<u32>,
+    members: Buckets,
 }
 
 impl Strata {
@@ -36,36 +35,13 @@ impl Strata {
                 *level = next.max(*level);
             });
         }
-        self.sort();
-    }
-
-    fn sort(&mut self) {
         let depth = self.level.iter().max().map_or(0, |deepest| deepest + 1);
-        self.starts.clear();
-        self.starts.resize(depth as usize + 1, 0);
-        for &level in &self.level {
-            self.starts[level as usize + 1] += 1;
-        }
-        // Each beginning is one place to the right; filling moves it to the end of its stratum, the beginning of the
-        // next.
-        let mut place = 0;
-        for start in &mut self.starts[1..] {
-            let size = *start;
-            *start = place;
-            place += size;
-        }
-        self.members.resize(self.level.len(), 0);
-        for (unit, &level) in self.level.iter().enumerate() {
-            let place = &mut self.starts[level as usize + 1];
-            self.members[*place as usize] = unit as u32;
-            *place += 1;
-        }
-        assert!(self.starts.last() == Some(&(self.level.len() as u32)), "every unit is in one stratum");
+        self.members.fill(depth, || (0..).zip(&self.level).map(|(unit, &level)| (level, unit)));
     }
 
     /// The number of strata: units on the longest path, the critical path of the epoch.
     pub fn depth(&self) -> u32 {
-        self.starts.len().saturating_sub(1) as u32
+        self.members.count()
     }
 
     /// The stratum of a unit.
@@ -75,20 +51,17 @@ impl Strata {
 
     /// All units, stratum by stratum, in position order inside each.
     pub fn members(&self) -> &[u32] {
-        &self.members
+        self.members.items()
     }
 
     /// The range of a stratum among the members; empty, and at the end, beyond the depth.
     pub fn bounds(&self, stratum: u32) -> std::ops::Range<u32> {
-        let end = self.members.len() as u32;
-        if stratum < self.depth() { self.starts[stratum as usize]..self.starts[stratum as usize + 1] } else { end..end }
+        let end = self.level.len() as u32;
+        if stratum < self.depth() { self.members.bounds(stratum) } else { end..end }
     }
 
     /// The units of one stratum, in position order; none beyond the depth.
     pub fn stratum(&self, stratum: u32) -> &[u32] {
-        if stratum >= self.depth() {
-            return &[];
-        }
-        &self.members[self.starts[stratum as usize] as usize..self.starts[stratum as usize + 1] as usize]
+        if stratum < self.depth() { self.members.of(stratum) } else { &[] }
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::access::AccessBuffer;
 use crate::edges::{Edges, Parameter};
-use crate::flow::{Flow, UseBuffer, Versions};
+use crate::flow::{Flow, UseBuffer, Verdicts, Versions};
 use crate::graph::{Graph, Scratch};
 use crate::precedence::Precedence;
 use crate::summary::ChainSummary;
@@ -88,10 +88,10 @@ impl Surveyor {
         workers: usize,
         weight: impl Fn(u32) -> f64,
     ) -> Survey {
-        let (parts, parts_paths) = self.follow(sample, uses, true, workers, &weight);
+        let (parts, parts_paths) = self.follow(sample, uses, Verdicts::Beside, workers, &weight);
         self.take_whole(uses);
         let whole_uses = std::mem::take(&mut self.whole);
-        let (whole, whole_paths) = self.follow(sample, &whole_uses, false, workers, &weight);
+        let (whole, whole_paths) = self.follow(sample, &whole_uses, Verdicts::After, workers, &weight);
         self.whole = whole_uses;
         debug_assert_eq!(parts, whole, "both ways have the same chains");
         let mut survey = self.counted(whole, parameters);
@@ -105,7 +105,7 @@ impl Surveyor {
     pub fn count(&mut self, sample: &AccessBuffer, uses: &UseBuffer, parameters: &[Parameter]) -> Survey {
         self.take_whole(uses);
         let Surveyor { graph, flow, scratch, whole, .. } = self;
-        let chains = graph.build_and_follow(sample.accesses(), whole, false, scratch, flow);
+        let chains = graph.build_and_follow(sample.accesses(), whole, Verdicts::After, scratch, flow);
         self.counted(chains, parameters)
     }
 
@@ -127,12 +127,12 @@ impl Surveyor {
         &mut self,
         sample: &AccessBuffer,
         uses: &UseBuffer,
-        judged: bool,
+        verdicts: Verdicts,
         workers: usize,
         weight: &impl Fn(u32) -> f64,
     ) -> (ChainSummary, Paths) {
         let Surveyor { graph, flow, scratch, paths, .. } = self;
-        let chains = graph.build_and_follow(sample.accesses(), uses, judged, scratch, flow);
+        let chains = graph.build_and_follow(sample.accesses(), uses, verdicts, scratch, flow);
         let units_of = |transaction: u32| f64::from(uses.parts[transaction as usize].max(1));
         let of_unit = |unit: u32| {
             let transaction = flow.unit(unit).0;

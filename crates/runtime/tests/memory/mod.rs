@@ -49,7 +49,7 @@ fn visits() -> History {
 fn slots_of_missing_rows_do_not_pile_up() {
     let subject = Subject::new(visits());
     let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
-    for (workers, scheduling) in [(1, Scheduling::Fixed(Policy::EPOCH)), (2, Scheduling::Fixed(Policy::CHAIN))] {
+    for (workers, scheduling) in [(1, Scheduling::Fixed(Policy::EPOCH)), (2, Scheduling::Fixed(Policy::TRANSACTION))] {
         let options = Options { workers, scheduling, epoch_events_max: 4096, ..Options::default() };
         engine = engine.with_empty_tables();
         let outcome = subject.run(&engine, options, 4096);
@@ -100,8 +100,8 @@ fn sweeps_lose_nothing_that_epochs_in_flight_hold() {
     for (workers, events, scheduling) in [
         (1, 300, Scheduling::Fixed(Policy::EPOCH)),
         (2, 100, Scheduling::Fixed(Policy::EPOCH)),
-        (3, 64, Scheduling::Fixed(Policy::CHAIN)),
-        (4, 200, Scheduling::Fixed(Policy::CHAIN)),
+        (3, 64, Scheduling::Fixed(Policy::TRANSACTION)),
+        (4, 200, Scheduling::Fixed(Policy::TRANSACTION)),
     ] {
         let options = Options { workers, scheduling, epoch: EpochSize::Events(events), ..Options::default() };
         engine = engine.with_empty_tables();

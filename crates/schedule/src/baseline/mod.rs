@@ -33,7 +33,7 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::str::FromStr;
-use tidemill_txn::{Accesses, Flow, Graph, Scratch, UseBuffer};
+use tidemill_txn::{Accesses, Flow, Graph, Scratch, UseBuffer, Verdicts};
 
 /// A scheme of an earlier system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,7 +194,7 @@ impl Baseline {
             self.flags.clear();
         }
         if scheme.on_versions() {
-            self.graph.build_and_follow(accesses, uses, false, &mut self.scratch, &mut self.flow);
+            self.graph.build_and_follow(accesses, uses, Verdicts::After, &mut self.scratch, &mut self.flow);
             self.find_chains(accesses.rows().len());
         }
         match scheme {

@@ -3,7 +3,7 @@
 use crate::policy::{Granularity, Policy};
 use std::fmt;
 
-/// A policy on a number of workers. Prints as `--scheduling` takes it: `chain@4`, or `epoch`, which has one.
+/// A policy on a number of workers. Prints as `--scheduling` takes it: `transaction@4`, or `epoch`, which has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The policy.
@@ -57,6 +57,6 @@ mod tests {
     fn the_serial_loop_has_one_worker() {
         assert_eq!(Candidate::new(Policy::EPOCH, 8), Candidate::SERIAL);
         assert_eq!(Candidate::SERIAL.to_string(), "epoch");
-        assert_eq!(Candidate::new(Policy::CHAIN, 8).to_string(), "chain@8");
+        assert_eq!(Candidate::new(Policy::TRANSACTION, 8).to_string(), "transaction@8");
     }
 }

@@ -145,11 +145,11 @@ mod tests {
     use super::*;
     use crate::policy::Policy;
 
-    const CHAIN: Candidate = Candidate { policy: Policy::CHAIN, workers: 2 };
+    const PARALLEL: Candidate = Candidate { policy: Policy::TRANSACTION, workers: 2 };
 
     #[test]
     fn a_policy_may_again_be_as_good_as_it_was_until_a_probe_says_otherwise() {
-        let mut known = Known::new(CHAIN);
+        let mut known = Known::new(PARALLEL);
         let least = |known: &Known| known.expected(None).least;
         (0..10).for_each(|_| known.learn(1.0, None));
         (0..10).for_each(|_| known.learn(1.4, None));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_was_never_run_is_expected_to_be_as_the_others_with_a_margin() {
-        let mut ran = Known::new(CHAIN);
+        let mut ran = Known::new(PARALLEL);
         (0..10).for_each(|_| ran.learn(1.2, None));
         let never = Known::new(Candidate::SERIAL);
         let expected = never.expected(Typical::of(&[ran, never]));

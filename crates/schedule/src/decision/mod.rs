@@ -62,7 +62,7 @@ pub mod model;
 mod morphstream;
 mod reason;
 
-use crate::policy::{Abort, Explore, Granularity, Policy, Search};
+use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use budget::Budget;
 pub use candidate::Candidate;
 use compare::{Estimate, Probe};
@@ -76,22 +76,21 @@ use tidemill_txn::Survey;
 /// The policies to choose among: one for each reason to win that the grid of `docs/figures.md` has shown.
 ///
 /// - `epoch`: operations are cheap, or another stage is the bottleneck.
-/// - `chain`: the best at nearly half of the points of the grid, and close to the best at most others.
-/// - `chain,bfs`: strata are wide, and claiming them in order is cheaper than following chains.
-/// - `operation`: many transactions read a few rows, and reads of versions pass each other.
+/// - `transaction`: the best at nearly half of the points of the grid, and close to the best at most others.
+/// - `transaction,bfs`: strata are wide, and claiming them in order is cheaper than following chains.
+/// - `transaction,versions`: many transactions read a few rows, and reads of versions pass each other.
 /// - `operation,lazy`: a few rows are in most transactions, whose work is mostly on other rows, so that their parts
 ///   need not wait for each other. Lazy and not eager: the two are level without aborts, and lazy is ahead with them.
-/// - `chain,eager`: transactions go over lists with a hot row, and aborts are rare. An operation for each element is
-///   taken along the chains: Online Bidding at theta 0.99 runs 1.75 times as fast as the loop, 1.16 to 1.4 times under
-///   `operation,lazy`.
+/// - `operation,eager`: transactions go over lists with a hot row, and aborts are rare. Each element is an operation:
+///   Online Bidding at theta 0.99 runs 1.75 times as fast as the loop, 1.16 to 1.4 times under `operation,lazy`.
 ///
 /// The other policies run by request only.
 pub const POLICIES: [Policy; 6] = [
     Policy::EPOCH,
-    Policy::CHAIN,
-    Policy { explore: Explore::Structured(Search::Bfs), ..Policy::CHAIN },
-    Policy { abort: Abort::Eager, ..Policy::CHAIN },
-    Policy { granularity: Granularity::Operation, ..Policy::EPOCH },
+    Policy::TRANSACTION,
+    Policy { explore: Explore::Structured(Search::Bfs), ..Policy::TRANSACTION },
+    Policy { granularity: Granularity::Operation, abort: Abort::Eager, ..Policy::EPOCH },
+    Policy { granularity: Granularity::Transaction(Rows::Versions), ..Policy::EPOCH },
     Policy { granularity: Granularity::Operation, abort: Abort::Lazy, ..Policy::EPOCH },
 ];
 

@@ -60,7 +60,7 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
     let (policy, workers) = (candidate.policy, f64::from(candidate.workers));
     let cut = match policy {
         Policy { granularity: Granularity::Epoch, .. } => return operations * load.access_ns,
-        _ if policy.speculates() => Cut::Parts,
+        _ if policy.takes_apart() => Cut::Parts,
         _ if policy.on_versions() => Cut::Whole,
         _ => Cut::InPlace,
     };
@@ -75,7 +75,7 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
     let work = operations * load.units_ns
         + units * (UNIT + when(policy.speculates(), SPECULATE))
         + operations * (TELL + when(policy.on_versions(), COPY))
-        + when(policy.speculates(), transactions * VERDICT);
+        + when(policy.takes_apart(), transactions * VERDICT);
     // In a sample with fewer units than the epoch each is a larger share of the work.
     let lump = (paths.lump / scale).min(1.0);
     let shared = (1.0 / workers + lump * (1.0 - 1.0 / workers) / 2.0).max(lump) * work;
@@ -86,7 +86,7 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
         Explore::Unstructured => path,
         Explore::Structured(Search::Bfs) => stepwise + f64::from(paths.strata) * scale * BARRIER,
         // Between the path and the strata: a unit waits for its predecessors, not for a whole stratum.
-        Explore::Structured(Search::Dfs) if policy.granularity == Granularity::Operation => (path + stepwise) / 2.0,
+        Explore::Structured(Search::Dfs) if policy.on_versions() => (path + stepwise) / 2.0,
         // The same, with chains that are owned.
         Explore::Structured(Search::Dfs) => (path + stepwise) / 2.0 * UNEVEN + units * TURN / workers,
     };

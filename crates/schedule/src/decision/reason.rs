@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn reasons_are_one_line_with_times_in_their_unit() {
-        let rejected = Candidate::new(Policy::CHAIN, 4);
+        let rejected = Candidate::new(Policy::TRANSACTION, 4);
         let reason = |chosen_ns, rejected_ns| Reason::Cheaper { chosen_ns, rejected_ns, rejected }.to_string();
-        assert_eq!(reason(1.0, 2_345.0), "1 ns expected, against 2.3 µs as chain@4");
-        assert_eq!(reason(2.35e6, 4.2e9), "2.4 ms expected, against 4.2 s as chain@4");
+        assert_eq!(reason(1.0, 2_345.0), "1 ns expected, against 2.3 µs as transaction@4");
+        assert_eq!(reason(2.35e6, 4.2e9), "2.4 ms expected, against 4.2 s as transaction@4");
         let choice = Choice::on(rejected, Reason::Fixed);
-        assert_eq!(choice.to_string(), "chain@4: as asked for");
+        assert_eq!(choice.to_string(), "transaction@4: as asked for");
         assert_eq!(Choice::serially(Reason::OneWorker).to_string(), "epoch: there is one worker");
     }
 }

@@ -161,7 +161,7 @@ fn the_first_epoch_of_an_expensive_load_is_parallel() {
     let (access_ns, other_ns) = (20_000.0, 100.0);
     let world = World { workers: 2, survey: survey(1_000, true, 2), access_ns, other_ns, ratio: &|_| 1.0 };
     let (choice, _) = world.epoch(&mut decision(2));
-    assert_eq!(policy_of(&choice), Policy::CHAIN);
+    assert_eq!(policy_of(&choice), Policy::TRANSACTION);
     assert_eq!(choice.to_string().split(" expected, against ").count(), 2, "{choice}");
 }
 
@@ -176,14 +176,14 @@ fn one_hot_row_that_is_written_stays_serial_and_one_that_is_read_goes_by_operati
     };
     assert_eq!(policy_of(&world(true).run(&mut decision(4), 50).0), Policy::EPOCH);
     let read = policy_of(&world(false).run(&mut decision(4), 50).0);
-    assert_eq!((read.granularity, read.abort), (Granularity::Operation, Abort::VoteFirst));
+    assert_eq!((read.granularity, read.abort), (Granularity::Transaction(Rows::Versions), Abort::VoteFirst));
 }
 
 /// However wrong the predictions are, a long run is close to the best policy.
 #[test]
 fn wrong_predictions_cost_little_in_the_long_run() {
     let wrong: [&dyn Fn(Policy) -> f64; 5] = [
-        &|policy| if policy == Policy::CHAIN { 3.0 } else { 1.0 },
+        &|policy| if policy == Policy::TRANSACTION { 3.0 } else { 1.0 },
         &|policy| if policy.on_versions() { 0.6 } else { 1.3 },
         &|policy| if policy.granularity == Granularity::Epoch { 1.0 } else { 4.0 },
         &|policy| if policy.explore == Explore::Unstructured { 1.5 } else { 0.9 },
@@ -437,7 +437,7 @@ fn a_wrong_belief_about_the_loop_is_not_carried_to_what_was_measured_in_parallel
 fn nothing_is_probed_where_work_is_shared_out_nearly_evenly() {
     let cost = |policy, _| if policy == Policy::EPOCH { (20_000.0, 20_000.0) } else { (10_300.0, 20_100.0) };
     let choices = recorded(20_000.0, 500, cost);
-    assert!(choices.iter().all(|choice| policy_of(choice) == Policy::CHAIN));
+    assert!(choices.iter().all(|choice| policy_of(choice) == Policy::TRANSACTION));
 }
 
 /// The time that surveys take, which are slow here, over the time that epochs take.
@@ -495,7 +495,8 @@ fn few_transactions_are_expected_to_share_out_badly() {
     for sample in [survey_of(1, 1_000, true, 2), survey(1_000, true, 2)] {
         let predicted = |transactions: f64| {
             let operations = 2.0 * transactions;
-            model::predict(Candidate::new(Policy::CHAIN, 2), &sample, &load, operations) / (operations * load.access_ns)
+            model::predict(Candidate::new(Policy::TRANSACTION, 2), &sample, &load, operations)
+                / (operations * load.access_ns)
         };
         assert!((1.0..1.1).contains(&predicted(1.0)), "{}", predicted(1.0));
         assert!((0.55..0.65).contains(&predicted(4.0)), "{}", predicted(4.0));
@@ -556,7 +557,7 @@ fn owned_chains_are_expected_to_take_longer_than_pools() {
             let candidate = Candidate::new(policy.parse().expect("a policy"), 2);
             model::predict(candidate, &survey, &load, f64::from(OPERATIONS))
         };
-        assert!(expected("chain,dfs") > expected("chain"), "{rows} rows");
+        assert!(expected("transaction,dfs") > expected("transaction"), "{rows} rows");
     }
 }
 

@@ -81,7 +81,7 @@ impl Model {
     /// Prepares an epoch under a policy that works on versions, for workers on these sockets.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, sockets: &[usize]) -> Self {
-        let mut model = Model::of(transactions, aborting, policy.speculates());
+        let mut model = Model::of(transactions, aborting, policy.takes_apart());
         let mut run = SortedAccesses::new();
         run.partition(Partitioning::with_bits(1), model.epoch.accesses());
         model.executor = Executor::on_sockets(sockets);
@@ -109,14 +109,14 @@ impl Model {
         model
     }
 
-    fn of(transactions: Vec<Transaction>, aborting: u32, speculates: bool) -> Self {
+    fn of(transactions: Vec<Transaction>, aborting: u32, takes_apart: bool) -> Self {
         let mut epoch = AccessBuffer::new();
         let mut uses = UseBuffer::default();
         let mut first_slot = Vec::new();
         for (parts, accesses) in &transactions {
             first_slot.push(uses.uses.len() as u32);
             epoch.push(accesses.iter().map(|(row, ..)| RowId(*row)));
-            let apart = speculates && *parts > 0;
+            let apart = takes_apart && *parts > 0;
             uses.parts.push(if apart { *parts } else { 0 });
             let mask = |part: u32| if apart && part < u32::from(*parts) { 1 << part } else { 0 };
             uses.uses.extend(accesses.iter().map(|(_, part, writes)| Use::new(mask(*part), *writes)));

@@ -124,7 +124,7 @@ impl Part {
                 executor.prepare(runs);
                 executor.limit(workers);
                 if policy.on_versions() {
-                    versions.fill(machine, epoch, located, policy.speculates());
+                    versions.fill(machine, epoch, located, policy.takes_apart());
                 }
                 executor.arrange(policy, located.accesses(), &versions.uses);
             }

@@ -33,7 +33,7 @@ pub enum Scheduling {
 impl FromStr for Scheduling {
     type Err = SchedulingError;
 
-    /// Accepts `auto`, `morphstream`, a policy as it is displayed, a policy with a number of workers (`chain@4`), or
+    /// Accepts `auto`, `morphstream`, a policy as it is displayed, a policy with a number of workers (`transaction@4`), or
     /// several policies for groups, separated by `+`.
     fn from_str(text: &str) -> Result<Self, SchedulingError> {
         match text {
@@ -66,14 +66,16 @@ pub enum SchedulingError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// What follows `@` is no number of workers.
-    #[error("'{0}' is no number of workers: say how many take part in access, 1 to 1024, as in 'chain@4'")]
+    #[error("'{0}' is no number of workers: say how many take part in access, 1 to 1024, as in 'transaction@4'")]
     Workers(String),
     /// The serial policy has one worker.
-    #[error("'epoch' runs on one worker, and not on {0}: say 'epoch', or a policy that shares work, as in 'chain@{0}'")]
+    #[error(
+        "'epoch' runs on one worker, and not on {0}: say 'epoch', or a policy that shares work, as in 'transaction@{0}'"
+    )]
     Serial(NonZeroU32),
 }
 
-/// A policy with a number of workers. Prints as it is parsed, `chain@4`.
+/// A policy with a number of workers. Prints as it is parsed, `transaction@4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedOn {
     /// The policy.
@@ -135,15 +137,15 @@ mod tests {
 
     #[test]
     fn policies_with_a_number_of_workers_are_read_as_they_print() {
-        for text in ["chain@4", "operation,dfs,lazy@16", "epoch@1"] {
+        for text in ["transaction@4", "operation,dfs,lazy@16", "epoch@1"] {
             let Ok(Scheduling::FixedOn(fixed)) = text.parse() else { panic!("{text} is a policy on some workers") };
             assert_eq!(fixed.to_string(), text);
         }
         for (text, error) in [
-            ("chain@", "'' is no number of workers"),
-            ("chain@0", "'0' is no number of workers"),
-            ("chain@1025", "'1025' is no number of workers"),
-            ("chain@two", "'two' is no number of workers"),
+            ("transaction@", "'' is no number of workers"),
+            ("transaction@0", "'0' is no number of workers"),
+            ("transaction@1025", "'1025' is no number of workers"),
+            ("transaction@two", "'two' is no number of workers"),
             ("epoch@2", "'epoch' runs on one worker, and not on 2"),
             ("quick@2", "'quick' is no policy"),
         ] {
@@ -154,11 +156,11 @@ mod tests {
 
     #[test]
     fn policies_by_group_are_read_as_they_print() {
-        for text in ["chain+operation,lazy", "epoch+chain,bfs+chain"] {
+        for text in ["transaction+operation,lazy", "epoch+transaction,bfs+transaction"] {
             let Ok(Scheduling::ByGroup(policies)) = text.parse() else { panic!("{text} is a policy for each group") };
             assert_eq!(policies.to_string(), text);
             assert_eq!(policies.of(4), policies.of(4 % text.split('+').count()));
         }
-        assert!("chain+".parse::<Scheduling>().is_err());
+        assert!("transaction+".parse::<Scheduling>().is_err());
     }
 }
