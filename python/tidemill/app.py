@@ -665,8 +665,8 @@ class App:
 
         The options are those of ``run``. ``keep``: how many of the last events of a stream are kept, so that it can
         be followed from an earlier position: ``keep={transfer.committed: 100_000}``. With a state they are in its
-        checkpoints, and are kept across the end of the session, and across a crash. Raises ``PlanError`` where an option is wrong, ``RunError`` where
-        the state, a source or a sink cannot be opened.
+        checkpoints, and are kept across the end of the session, and across a crash. Raises ``PlanError`` where an
+        option is wrong, ``RunError`` where the state, a source or a sink cannot be opened.
         """
         kept = {self._names_of(stream)[1]: kept_events(stream, events) for stream, events in (keep or {}).items()}
         options = RunOptions(
