@@ -241,7 +241,7 @@ fn random_histories() {
 }
 
 /// One in this number of plans is called.
-const CALLED: u64 = 5;
+const CALLED: u64 = 10;
 /// Most events of a source, or calls of a stream, in its histories.
 const CALLED_EVENTS_MAX: usize = 60;
 /// In percent, the share of its histories that has crashes.
