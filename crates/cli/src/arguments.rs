@@ -547,7 +547,8 @@ mod tests {
     #[test]
     fn options() {
         let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
-        let Command::Run(run) = parse("tidemill run x.py --workers 2 --epoch 20ms --scheduling transaction").unwrap().command
+        let Command::Run(run) =
+            parse("tidemill run x.py --workers 2 --epoch 20ms --scheduling transaction").unwrap().command
         else {
             panic!("a run")
         };
