@@ -10,7 +10,7 @@
 //! that it waits for have run.
 //!
 //! **How.** Chains and the edges between them are a graph that may have cycles; its strongly connected components are
-//! the units (Tarjan 1972), and he finds them in an order that is topological.
+//! the units (Tarjan 1972), and are found in a topological order.
 //!
 //! **Cost.** One worker passes once over the edges between units, and over those between chains: 8 bytes per unit, 16 per
 //! edge between two chains.
