@@ -241,7 +241,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Keeps the last events of streams: what is kept of them already. Called before its first step.
+    /// Keeps the last events of streams from now on; gives what is kept of them already. Called before its first step.
     pub(crate) fn keep(&self, streams: &[(StreamId, usize)]) -> Vec<Kept> {
         self.remembered.kept.keep(streams, self.first)
     }

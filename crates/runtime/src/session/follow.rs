@@ -158,8 +158,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::RecordBatch;
-    use arrow_array::{ArrayRef, Int64Array};
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 
     fn released(epoch: u64, events: usize) -> Released {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![0; events]));

@@ -195,7 +195,7 @@ impl Link {
         *self.gate.lock() = None;
     }
 
-    /// Keeps the last events of streams, after those that are kept already. Called before the run begins.
+    /// Goes on to keep the last events of streams. Called before the run begins.
     pub fn keep(&self, kept: Vec<Kept>) {
         let mut followers = self.followers.lock();
         followers.kept = kept;

@@ -40,8 +40,8 @@ pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
 /// The transactions whose critical path is looked for.
 const ON_PATH: usize = 512;
 
-/// A transaction on the longest chain that ends with it.
-struct Link {
+/// A transaction with the longest chain that ends with it.
+struct Step {
     /// The number of transactions in the chain.
     length: usize,
     /// The one before it, and the row that both touch.
@@ -54,29 +54,28 @@ pub fn critical(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     if machine.wiring.cascades {
         return Vec::new();
     }
-    let mut links: Vec<Link> = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     let mut last: HashMap<RowAddress, usize> = HashMap::new();
     epoch.each_in(&machine.wiring.joints, &(0..epoch.transactions().min(ON_PATH)), |at| {
         let (input, event) = (&epoch.work.inputs[at.input], at.event as usize);
-        let mut link = Link { length: 1, before: None };
+        let (number, mut step) = (steps.len(), Step { length: 1, before: None });
         for (r, role) in machine.input(at.input).roles().iter().enumerate() {
             if machine.program.tables[role.table].is_hidden {
                 continue;
             }
             for &row in input.rows_of(r, event, role.over.is_some()).iter().filter(|&&row| row != 0) {
-                let at = links.len();
-                let before = last.insert(row, at).filter(|&before| before < at && links[before].length >= link.length);
-                if let Some(before) = before {
-                    link = Link { length: links[before].length + 1, before: Some((before, (role.table, row))) };
+                let before = last.insert(row, number).filter(|&before| before < number);
+                if let Some(before) = before.filter(|&before| steps[before].length >= step.length) {
+                    step = Step { length: steps[before].length + 1, before: Some((before, (role.table, row))) };
                 }
             }
         }
-        links.push(link);
+        steps.push(step);
         true
     });
-    let longest = links.iter().enumerate().max_by_key(|(_, link)| link.length);
-    let steps = std::iter::successors(longest.map(|(at, _)| at), |&at| links[at].before.map(|(before, _)| before));
-    let rows: Vec<(TableId, RowAddress)> = steps.filter_map(|at| Some(links[at].before?.1)).collect();
+    let longest = steps.iter().enumerate().max_by_key(|(_, step)| step.length);
+    let path = std::iter::successors(longest.map(|(at, _)| at), |&at| steps[at].before.map(|(before, _)| before));
+    let rows: Vec<(TableId, RowAddress)> = path.filter_map(|at| Some(steps[at].before?.1)).collect();
     let some = rows.iter().step_by((rows.len() / SAMPLE).max(1));
     some.filter_map(|&(id, row)| Some((id, key(&machine.tables[id], row)?))).collect()
 }
