@@ -21,7 +21,7 @@ use tidemill_durability::{BlockWriter, Bug, Checkpoint, KeptBlock, KeptState, St
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Program, Stream, StreamId};
 
-/// The number of blocks from which on a checkpoint writes all events of a stream anew.
+/// The number of blocks, beside those that are full, from which on a checkpoint writes all events of a stream anew.
 const BLOCKS_MAX: usize = 16;
 /// The number of events from which on further ones are written as another block.
 const BLOCK_ROWS: usize = 1 << 16;
@@ -170,7 +170,8 @@ pub fn write_kept(
         let of_before = before.and_then(|before| before.kept.iter().find(|kept| is_of(kept, stream)));
         let mut blocks = of_before.map_or_else(Vec::new, |of_before| of_before.blocks.clone());
         blocks.retain(|block| Place::from(block.last) > lost);
-        if blocks.len() >= BLOCKS_MAX {
+        let full = blocks.iter().map(|block| block.block.rows as usize).sum::<usize>() / BLOCK_ROWS;
+        if blocks.len() >= full + BLOCKS_MAX {
             blocks.clear();
         }
         let since = blocks.last().map_or(lost, |block| Place::from(block.last));
