@@ -12,6 +12,7 @@ mod fit;
 mod log;
 mod manifest;
 mod nodes;
+mod place;
 mod planted;
 mod savepoint;
 mod storage;
@@ -24,10 +25,11 @@ pub use error::StateError;
 pub use fit::{Fit, conversion_of, table_fits, taken_over};
 pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{
-    AnswerBlock, BatchState, Block, CallKey, Checkpoint, Identity, KeptBlock, KeptPlace, KeptState, Manifest, Recorded,
+    AnswerBlock, BatchState, Block, CallKey, Checkpoint, Identity, KeptBlock, KeptState, Manifest, Recorded,
     SourceIdentity, SourceState, SplitState, TableState,
 };
 pub use nodes::NodeRange;
+pub use place::{NoPlace, Place};
 pub use planted::{Bug, Planted, overwrite};
 pub use savepoint::Savepoint;
 pub use storage::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, copy, directory_of, read_all, replace};

@@ -3,6 +3,7 @@
 
 use crate::error::StateError;
 use crate::nodes::NodeRange;
+use crate::place::Place;
 use crate::planted::{Bug, Planted, overwrite};
 use crate::storage::{Storage, read_all, replace};
 use crate::store::StoredRun;
@@ -167,7 +168,7 @@ pub struct KeptState {
     /// The form of its events.
     pub schema: Schema,
     /// Everything after this place is kept.
-    pub lost: KeptPlace,
+    pub lost: Place,
     /// The events, oldest first; the first block may also have some that are not kept any more.
     pub blocks: Vec<KeptBlock>,
 }
@@ -176,18 +177,9 @@ pub struct KeptState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptBlock {
     /// The place after the last of them.
-    pub last: KeptPlace,
+    pub last: Place,
     /// Where they are.
     pub block: Block,
-}
-
-/// A place in a stream: after a number of the events of an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptPlace {
-    /// The epoch.
-    pub epoch: u64,
-    /// The number of its events.
-    pub events: u64,
 }
 
 /// The key of a call.

@@ -11,13 +11,12 @@
 //! them in the order of epochs, before it reports that the epoch's snapshot has begun.
 
 use crate::encoding::{BatchCodec, Malformed, Reader, number, read_batch};
-use crate::place::Place;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use tidemill_durability::{BlockWriter, Bug, Checkpoint, KeptBlock, KeptState, StateDirectory, StateError};
+use tidemill_durability::{BlockWriter, Bug, Checkpoint, KeptBlock, KeptState, Place, StateDirectory, StateError};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Program, Stream, StreamId};
 
@@ -169,12 +168,12 @@ pub fn write_kept(
         let lost = kept.lost.min(Place::after(epoch));
         let of_before = before.and_then(|before| before.kept.iter().find(|kept| is_of(kept, stream)));
         let mut blocks = of_before.map_or_else(Vec::new, |of_before| of_before.blocks.clone());
-        blocks.retain(|block| Place::from(block.last) > lost);
+        blocks.retain(|block| block.last > lost);
         let full = blocks.iter().map(|block| block.block.rows as usize).sum::<usize>() / BLOCK_ROWS;
         if blocks.len() >= full + BLOCKS_MAX {
             blocks.clear();
         }
-        let since = blocks.last().map_or(lost, |block| Place::from(block.last));
+        let since = blocks.last().map_or(lost, |block| block.last);
         let pieces = kept.released().filter(|released| released.place() > since && released.epoch <= epoch);
         let pieces: Vec<&Released> = pieces.collect();
         for pieces in blocks_of(&pieces) {
@@ -184,7 +183,7 @@ pub fn write_kept(
                 file = Some(begin()?);
             }
             let file = file.as_mut().expect("just begun");
-            blocks.push(KeptBlock { last: last.into(), block: file.write(&encoded(pieces, stream), rows)? });
+            blocks.push(KeptBlock { last, block: file.write(&encoded(pieces, stream), rows)? });
         }
         written.push(KeptState {
             stream: stream.name.clone(),
@@ -205,7 +204,7 @@ pub fn read_kept(directory: &StateDirectory, program: &Program) -> Result<KeptSt
     for state in states.filter(|_| !directory.planted().is(Bug::CheckpointForgetsKept)) {
         let stream = program.streams.iter_enumerated().find(|(_, stream)| is_of(state, stream));
         let Some((id, stream)) = stream else { continue };
-        let lost = state.lost.into();
+        let lost = state.lost;
         let mut kept = Kept::new(id, usize::MAX, lost);
         let schema = arrow_schema(&stream.schema);
         for KeptBlock { block, .. } in &state.blocks {

@@ -45,10 +45,11 @@ pub use summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
     WorkerSummary,
 };
+pub use tidemill_durability::{NoPlace, Place};
 pub use tidemill_recovery::{
     Control, Durability, DurabilityOptions, DurabilitySummary, History, JoinedSplit, LoggedInput, MemorySummary,
-    NoPlace, PastEpoch, PastSource, Place, RecoveryProgress, Released, Reopen, RunError, SourceAt, StartingPoint,
-    StartingSource, Sync, Taken, checkpoint_rows, open_split, source_positions, state_rows,
+    PastEpoch, PastSource, RecoveryProgress, Released, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync,
+    Taken, checkpoint_rows, open_split, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::read::Wish;

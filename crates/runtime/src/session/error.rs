@@ -1,7 +1,6 @@
 //! Why sessions refuse.
 
-use tidemill_durability::StateError;
-use tidemill_recovery::Place;
+use tidemill_durability::{Place, StateError};
 
 /// Why a session cannot do what it was asked to.
 #[derive(Debug, thiserror::Error)]

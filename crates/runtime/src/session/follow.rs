@@ -4,8 +4,9 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+use tidemill_durability::Place;
 use tidemill_plan::StreamId;
-use tidemill_recovery::{Place, Released};
+use tidemill_recovery::Released;
 use tidemill_stages::actor::Bell;
 
 /// What happens if a follower is slower than the run.

@@ -1,12 +1,12 @@
 //! Places in the events of a stream, as they are released.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use tidemill_durability::KeptPlace;
 
 /// A place in a stream: after a number of the events that an epoch gave on it, or after all of them. A replay gives the
 /// same events at the same places. As text `7.12`, or `7` after a whole epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// The epoch.
     pub epoch: u64,
@@ -18,18 +18,6 @@ impl Place {
     /// After everything that an epoch gave.
     pub fn after(epoch: u64) -> Place {
         Place { epoch, events: u64::MAX }
-    }
-}
-
-impl From<KeptPlace> for Place {
-    fn from(KeptPlace { epoch, events }: KeptPlace) -> Place {
-        Place { epoch, events }
-    }
-}
-
-impl From<Place> for KeptPlace {
-    fn from(Place { epoch, events }: Place) -> KeptPlace {
-        KeptPlace { epoch, events }
     }
 }
 
