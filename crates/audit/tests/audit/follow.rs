@@ -9,7 +9,7 @@ use tidemill_durability::{Bug, Planted};
 use tidemill_histories::Random;
 use tidemill_model::arrow::rows;
 use tidemill_plan::{Plan, Program, StreamId, analyze};
-use tidemill_runtime::{Followed, Following, Place, RunError, Session, SessionError, Slow};
+use tidemill_runtime::{Followed, Following, Place, Released, RunError, Session, SessionError, Slow};
 use tidemill_sim::{Fault, SimStorage};
 
 const TRIALS: u64 = 40;
@@ -45,15 +45,19 @@ impl Reader {
         }
     }
 
+    fn take(&mut self, released: &Released, program: &Program, stream: StreamId) {
+        let rows = rows(&released.batch, &program.streams[stream].schema);
+        self.values.extend(rows.iter().map(|row| row[0].word().expect("an int")));
+        assert_eq!(released.first + rows.len() as u64, released.place().events);
+    }
+
     /// Reads to the end, or, now and then, stops before it and goes on from there.
     fn read(&mut self, session: &Session, program: &Program, stream: StreamId, random: &mut Random) {
         while let Some(following) = self.follow(session, stream) {
             loop {
                 match following.next(None) {
                     Followed::Events(released) => {
-                        let rows = rows(&released.batch, &program.streams[stream].schema);
-                        self.values.extend(rows.iter().map(|row| row[0].word().expect("an int")));
-                        assert_eq!(released.first + rows.len() as u64, released.place().events);
+                        self.take(&released, program, stream);
                         self.place = Some(released.place());
                     }
                     Followed::Over => {
@@ -106,8 +110,9 @@ fn trial(plan: &Plan, program: &Program, seed: u64, planted: Planted, counts: &m
     let (sent, clock): ([[AtomicU64; 2]; 2], _) = (Default::default(), AtomicU64::new(10));
     let mut reader = Reader { values: Vec::new(), place: None, told: false, late: false };
     for life in 0..LIVES {
-        // It misses some lives; if few events are kept, those before the last.
-        reader.late = if kept_events(seed) > 1 { random.chance(20) } else { life > 0 && life + 1 < LIVES };
+        // It misses some lives before the last; if few events are kept, all but the first.
+        let misses = if kept_events(seed) > 1 { random.chance(20) } else { life > 0 };
+        reader.late = misses && life + 1 < LIVES;
         if life + 1 < LIVES && random.chance(75) {
             let fault = [Fault::CutBefore, Fault::CutAfter][random.below(2)];
             machine.fail(machine.call_count() + random.below(120), fault);
@@ -172,8 +177,7 @@ fn from_the_first(
     session.close(&mut || {}).expect("it is closed once")?;
     let Some(following) = following else { return Ok(None) };
     while let Followed::Events(released) = following.next(None) {
-        let rows = rows(&released.batch, &program.streams[stream].schema);
-        reader.values.extend(rows.iter().map(|row| row[0].word().expect("an int")));
+        reader.take(&released, program, stream);
     }
     Ok(Some(reader.values))
 }
@@ -190,31 +194,26 @@ fn a_reader_goes_on_from_its_place_across_crashes() {
     let Counts { crashes, whole, resumed, told } = counts;
     assert!(told > 0, "no place was lost where few events are kept");
     assert!(crashes > TRIALS / 2 && resumed > 0, "{crashes} crashes, {resumed} lives that went on");
-    assert!(whole > TRIALS / 4, "{whole} readers got everything");
+    assert!(whole > TRIALS / 2, "{whole} readers got everything");
 }
 
-/// The same trials pass without the bug.
+/// A planted bug is found by its symptom, and the same trial passes without it.
+fn is_found(bug: Bug, symptom: &str) {
+    let plan = plan([Times::Own, Times::None]);
+    let program = analyze(&plan).expect("a right plan");
+    let run = |seed, planted| trial(&plan, &program, seed, planted, &mut Counts::default());
+    let found = (0..TRIALS).find_map(|seed| run(seed, Planted::new(bug)).err().map(|wrong| (seed, wrong)));
+    let (seed, wrong) = found.unwrap_or_else(|| panic!("{bug:?} is not found"));
+    assert!(wrong.contains(symptom), "seed {seed}: {wrong}");
+    run(seed, Planted::default()).unwrap_or_else(|same| panic!("seed {seed} fails without the bug, too: {same}"));
+}
+
 #[test]
 fn a_reader_that_gets_events_again_is_found() {
-    let plan = plan([Times::Own, Times::None]);
-    let program = analyze(&plan).expect("a right plan");
-    let run = |seed, planted| trial(&plan, &program, seed, planted, &mut Counts::default());
-    let repeats = Planted::new(Bug::FollowerRepeats);
-    let found = (0..TRIALS).find_map(|seed| run(seed, repeats).err().map(|wrong| (seed, wrong)));
-    let (seed, wrong) = found.expect("it repeats events");
-    assert!(wrong.contains("a reader got"), "seed {seed}: {wrong}");
-    run(seed, Planted::default()).unwrap_or_else(|same| panic!("seed {seed} fails without the bug, too: {same}"));
+    is_found(Bug::FollowerRepeats, "a reader got");
 }
 
-/// The same trials pass without the bug.
 #[test]
 fn a_checkpoint_that_forgets_kept_events_is_found() {
-    let plan = plan([Times::Own, Times::None]);
-    let program = analyze(&plan).expect("a right plan");
-    let run = |seed, planted| trial(&plan, &program, seed, planted, &mut Counts::default());
-    let forgets = Planted::new(Bug::CheckpointForgetsKept);
-    let found = (0..TRIALS).find_map(|seed| run(seed, forgets).err().map(|wrong| (seed, wrong)));
-    let (seed, wrong) = found.expect("it forgets events");
-    assert!(wrong.contains("and all are"), "seed {seed}: {wrong}");
-    run(seed, Planted::default()).unwrap_or_else(|same| panic!("seed {seed} fails without the bug, too: {same}"));
+    is_found(Bug::CheckpointForgetsKept, "and all are");
 }
