@@ -185,12 +185,7 @@ pub fn write_kept(
             let file = file.as_mut().expect("just begun");
             blocks.push(KeptBlock { last, block: file.write(&encoded(pieces, stream), rows)? });
         }
-        written.push(KeptState {
-            stream: stream.name.clone(),
-            schema: stream.schema.clone(),
-            lost: lost.into(),
-            blocks,
-        });
+        written.push(KeptState { stream: stream.name.clone(), schema: stream.schema.clone(), lost, blocks });
     }
     file.map_or(Ok(()), BlockWriter::finish)?;
     Ok(written)
