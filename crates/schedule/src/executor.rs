@@ -86,6 +86,7 @@
 //! too, with the number of the transaction that panicked first. The next `prepare` starts afresh.
 
 use crate::execute::Execute;
+use crate::frontier::Frontier;
 use crate::participant::Participant;
 use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use crate::pools::Pools;
@@ -134,24 +135,17 @@ pub struct Executor {
     /// Filled by the worker that linked last. Each worker reads it for as long as it takes part, so it takes the lock
     /// once.
     pub(crate) structure: RwLock<Structure>,
-    /// Units of the epoch. Known when it is arranged: chains are counted by the worker that finds them.
-    units: AtomicU32,
     /// The slices of the epoch, read while linking.
     pub(crate) runs: Vec<SortedAccesses>,
     /// What linking counted; the worker that linked a partition adds to it.
     pub(crate) summary: Mutex<ChainSummary>,
-    /// Per unit, see the head of this file. Written by workers that ran a predecessor and by the one that looks;
-    /// reset to 0 by the one that takes the unit. Not touched where there is no edge.
-    pub(crate) counters: Vec<AtomicU32>,
+    /// The units of the epoch. Their number is known when it is arranged: chains are counted by the worker that finds
+    /// them.
+    pub(crate) frontier: Frontier,
     /// The next partition to link. Claimed by workers.
     pub(crate) next_partition: CachePadded<AtomicU32>,
-    /// Claimed by workers. Unstructured: the next unit to look at. Breadth first: the next member of the strata to
-    /// run.
-    pub(crate) next_look: CachePadded<AtomicU32>,
     /// Partitions linked. Added to by the workers that link.
     linked: CachePadded<AtomicU32>,
-    /// Units run. Added to by workers that have run out of work.
-    finished: CachePadded<AtomicU32>,
     /// Workers that take part. Written by each as it comes and leaves; read as a hint.
     pub(crate) present: CachePadded<AtomicU32>,
     /// Read by all workers at every unit, and written a few times in an epoch.
@@ -200,14 +194,11 @@ impl Executor {
             graph: Graph::new(),
             flow: Flow::new(),
             structure: RwLock::new(Structure::default()),
-            units: AtomicU32::new(0),
             runs: Vec::new(),
             summary: Mutex::new(ChainSummary::default()),
-            counters: Vec::new(),
+            frontier: Frontier::new(),
             next_partition: CachePadded::new(AtomicU32::new(0)),
-            next_look: CachePadded::new(AtomicU32::new(0)),
             linked: CachePadded::new(AtomicU32::new(0)),
-            finished: CachePadded::new(AtomicU32::new(0)),
             present: CachePadded::new(AtomicU32::new(0)),
             common: CachePadded::new(Common {
                 arranged: AtomicBool::new(false),
@@ -215,7 +206,7 @@ impl Executor {
                 at_fault: AtomicU32::new(NO_UNIT),
             }),
             pools: Pools::new(sockets),
-            repair: Repair::new(),
+            repair: Repair::new(sockets),
         }
     }
 
@@ -227,44 +218,18 @@ impl Executor {
         self.graph.assemble(&mut self.runs);
         self.policy = Policy::TRANSACTION;
         self.workers = self.workers_max;
-        self.set_units(self.graph.transactions());
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = ChainSummary::default();
         self.next_partition.store(0, Ordering::Relaxed);
-        self.next_look.store(0, Ordering::Relaxed);
         self.linked.store(0, Ordering::Relaxed);
         self.common.arranged.store(false, Ordering::Relaxed);
-        self.finished.store(0, Ordering::Relaxed);
         self.present.store(0, Ordering::Relaxed);
         self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
         self.pools.reset();
-        if self.common.poisoned.swap(false, Ordering::Relaxed) {
-            // A panic leaves arrivals in the counters.
-            self.counters.clear();
+        let afresh = self.common.poisoned.swap(false, Ordering::Relaxed);
+        self.frontier.begin(self.graph.transactions(), afresh);
+        if afresh {
+            self.repair.forget();
         }
-        debug_assert!(self.counters_are_zero(), "the epoch before left arrivals in a counter");
-        self.make_counters();
-    }
-
-    /// Whether every counter is as an epoch needs it. Each unit that was taken left its counter at 0.
-    fn counters_are_zero(&self) -> bool {
-        self.counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
-    }
-
-    fn make_counters(&mut self) {
-        let units = self.units() as usize;
-        if self.counters.len() < units {
-            self.counters.resize_with(units, || AtomicU32::new(0));
-        }
-    }
-
-    #[inline]
-    pub(crate) fn units(&self) -> u32 {
-        self.units.load(Ordering::Relaxed)
-    }
-
-    /// Published by what follows: a start of workers, or the end of linking.
-    fn set_units(&self, units: u32) {
-        self.units.store(units, Ordering::Relaxed);
     }
 
     /// Says how many workers will take part in the epoch that was prepared, without [`Executor::limit`] all. The number
@@ -288,13 +253,10 @@ impl Executor {
         }
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.verdicts());
-            self.set_units(self.flow.units());
-            self.make_counters();
+            self.frontier.resize(self.flow.units());
         }
-        let units = self.units();
-        assert!(units < crate::explore::LOOKED_AT, "{units} units: counters could not hold their edges");
         if policy.speculates() {
-            self.repair.reset(units, self.graph.transactions());
+            self.repair.reset(self.flow.units(), self.graph.transactions());
         }
     }
 
@@ -390,7 +352,7 @@ impl Executor {
         match self.policy.granularity {
             Granularity::Chain => {
                 chains.compute(&self.versions());
-                self.set_units(chains.units());
+                self.frontier.set_units(chains.units());
                 self.find_strata(chains, strata);
             }
             _ if self.policy.on_versions() => self.find_strata(&self.versions(), strata),
@@ -404,7 +366,7 @@ impl Executor {
     fn find_strata(&self, precedence: &impl Precedence, strata: &mut Strata) {
         if self.policy.explore != Explore::Unstructured {
             strata.compute(precedence);
-            assert_eq!(strata.members().len(), self.units() as usize, "every unit is in one stratum");
+            assert_eq!(strata.members().len(), self.frontier.units() as usize, "every unit is in one stratum");
         }
     }
 
@@ -427,20 +389,11 @@ impl Executor {
         if executed == 0 {
             return;
         }
-        let finished = self.finished.fetch_add(executed, Ordering::AcqRel) + executed;
-        assert!(finished <= self.units(), "{finished} units run, more than there are");
+        let finished = self.frontier.count(executed);
         // Breadth first, the count is the barrier between strata. Otherwise it only shows the end.
-        if finished == self.units() || self.policy.explore == Explore::Structured(Search::Bfs) {
+        if finished == self.frontier.units() || self.policy.explore == Explore::Structured(Search::Bfs) {
             self.pools.wake_all();
         }
-    }
-
-    pub(crate) fn finished(&self) -> u32 {
-        self.finished.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_finished(&self) -> bool {
-        self.finished() == self.units()
     }
 
     #[inline]
@@ -469,6 +422,7 @@ impl Executor {
             self.common.at_fault.store(running, Ordering::Relaxed);
             self.common.poisoned.store(true, Ordering::Release);
             self.pools.wake_all();
+            self.repair.wake_all();
         }
     }
 

@@ -5,13 +5,9 @@ use crate::executor::{Executor, Structure};
 use crate::participant::{Awaited, Scene, Step};
 use crate::policy::{Abort, Explore, Granularity, Search};
 use crate::shares::Shares;
-use crate::sync::{BLOCK_MAX, Ordering};
+use crate::sync::Ordering;
 use crate::worker::Worker;
-use std::ops::Range;
 use tidemill_txn::{Precedence, Strata};
-
-/// Added to a counter by the look at its unit. More than there can be edges that end in one unit.
-pub(crate) const LOOKED_AT: u32 = 1 << 31;
 
 /// How far ahead on its stack a worker asks for prefetches.
 const PREFETCH_DISTANCE: usize = 8;
@@ -25,14 +21,24 @@ impl Executor {
         worker: &mut Worker,
     ) -> Step {
         self.stop_if_poisoned();
+        if self.repair.is_under_way() {
+            self.join_repair(scene, worker);
+            return Step::Advanced;
+        }
         let Some(unit) = worker.next.take().or_else(|| worker.ready.pop()) else { return self.find(scene, worker) };
         self.run_unit(scene, worker, unit);
         worker.executed += 1;
         match self.policy.explore {
-            Explore::Unstructured => worker.next = self.release(scene.precedence, unit, &mut worker.ready),
+            Explore::Unstructured => {
+                worker.next = self.frontier.release(scene.precedence, unit, &mut worker.ready);
+            }
             // Nothing waits for single units: strata are shared out one after the other.
             Explore::Structured(Search::Bfs) => {}
-            Explore::Structured(Search::Dfs) => self.notify(scene.precedence, unit),
+            Explore::Structured(Search::Dfs) => {
+                if self.frontier.notify(scene.precedence, unit) {
+                    self.pools.wake_all();
+                }
+            }
         }
         if !worker.ready.is_empty() && self.is_work_wanted(worker.id) {
             self.pools.put(worker.id, &mut worker.ready);
@@ -45,7 +51,7 @@ impl Executor {
         let claimed = match self.policy.explore {
             Explore::Unstructured => {
                 self.pools.take(worker.id, &mut worker.ready, self.workers as usize);
-                !worker.ready.is_empty() || self.look(scene.precedence, &mut worker.ready)
+                !worker.ready.is_empty() || self.frontier.look(scene.precedence, self.workers, &mut worker.ready)
             }
             Explore::Structured(search) => {
                 let awaited = match search {
@@ -63,34 +69,9 @@ impl Executor {
         }
         self.report(worker);
         match self.policy.abort {
-            _ if !self.is_finished() => Step::Starved(Awaited::Work),
+            _ if !self.frontier.is_finished() => Step::Starved(Awaited::Work),
             Abort::Lazy => self.settle(scene, worker),
             Abort::Eager | Abort::VoteFirst => Step::Done,
-        }
-    }
-
-    /// Claims a block of units and stacks those that are ready, the first on top. False if all are claimed.
-    fn look<P: Precedence>(&self, precedence: &P, ready: &mut Vec<u32>) -> bool {
-        let Some(block) = self.claim(|_| self.units()) else { return false };
-        ready.extend(block.rev().filter(|&unit| self.is_ready(precedence, unit)));
-        true
-    }
-
-    /// Claims the next block of units, of at most what is left before the end that belongs to its beginning.
-    fn claim(&self, end_of: impl Fn(u32) -> u32) -> Option<Range<u32>> {
-        let mut begin = self.next_look.load(Ordering::Relaxed);
-        loop {
-            if begin >= self.units() {
-                return None;
-            }
-            let left = end_of(begin) - begin;
-            assert!(left > 0, "a block at {begin} of {} units is empty", self.units());
-            let end = begin + (left / (2 * self.workers)).clamp(1, BLOCK_MAX);
-            let order = Ordering::Relaxed;
-            match self.next_look.compare_exchange_weak(begin, end, order, order) {
-                Ok(_) => return Some(begin..end),
-                Err(now) => begin = now,
-            }
         }
     }
 
@@ -103,12 +84,12 @@ impl Executor {
         let members = strata.members();
         let bounds = |at: u32| strata.bounds(strata.of(members[at as usize]));
         if worker.claimed.is_empty() {
-            worker.claimed = self.claim(|at| bounds(at).end)?;
+            worker.claimed = self.frontier.claim(self.workers, |at| bounds(at).end)?;
         }
         let start = bounds(worker.claimed.start).start;
-        if self.finished() < start {
+        if self.frontier.finished() < start {
             self.report(worker);
-            if self.finished() < start {
+            if self.frontier.finished() < start {
                 return Some(Awaited::Stratum(start));
             }
         }
@@ -135,12 +116,11 @@ impl Executor {
             let Some(share) = next else { if self.take_share(shares, worker) { continue } else { return None } };
             let unit = shares.unit(share.start);
             let pending = scene.precedence.pending(unit);
-            let counter = &self.counters[unit as usize];
-            let arrived = if pending == 0 { 0 } else { counter.load(Ordering::Acquire) };
+            let arrived = if pending == 0 { 0 } else { self.frontier.arrived(unit) };
             debug_assert!(arrived <= pending, "unit {unit} was told {arrived} times of {pending}");
             if arrived == pending {
                 if pending > 0 {
-                    counter.store(0, Ordering::Relaxed);
+                    self.frontier.take(unit);
                 }
                 share.start += 1;
                 worker.is_impatient = false;
@@ -165,7 +145,7 @@ impl Executor {
     /// Runs a unit: a chain operation by operation.
     #[inline]
     fn run_unit<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
-        debug_assert!(unit < self.units(), "unit {unit} of {}", self.units());
+        debug_assert!(unit < self.frontier.units(), "unit {unit} of {}", self.frontier.units());
         if self.policy.granularity == Granularity::Chain {
             for &operation in scene.structure.chains.units_of(unit) {
                 self.stop_if_poisoned();
@@ -216,71 +196,6 @@ impl Executor {
         }
     }
 
-    /// Tells the units that wait for a unit that it has run, and stacks those that became ready; but returns the first of
-    /// them in position order, since most other units may wait for that one.
-    #[inline]
-    fn release<P: Precedence>(&self, precedence: &P, unit: u32, ready: &mut Vec<u32>) -> Option<u32> {
-        let mut first = None;
-        precedence.tell(unit, |told| {
-            debug_assert!(told > unit, "unit {unit} tells {told}, which is not after it");
-            if self.arrive(told) {
-                match first {
-                    None => first = Some(told),
-                    Some(other) => {
-                        ready.push(other.max(told));
-                        first = Some(other.min(told));
-                    }
-                }
-            }
-        });
-        first
-    }
-
-    /// Tells the units that wait for a unit that it has run; the workers that own them look for themselves. Wakes them
-    /// only where the turn of one has come.
-    fn notify<P: Precedence>(&self, precedence: &P, unit: u32) {
-        let mut any = false;
-        precedence.tell(unit, |told| {
-            let arrived = self.counters[told as usize].fetch_add(1, Ordering::AcqRel) + 1;
-            any |= arrived == precedence.pending(told);
-        });
-        if any {
-            self.pools.wake_all();
-        }
-    }
-
-    /// Looks at a unit. True if all units that it waits for have run: then it is this worker's.
-    #[inline]
-    fn is_ready<P: Precedence>(&self, precedence: &P, unit: u32) -> bool {
-        let pending = precedence.pending(unit);
-        if pending == 0 {
-            return true;
-        }
-        assert!(pending < LOOKED_AT, "unit {unit} waits for {pending} others");
-        let counter = &self.counters[unit as usize];
-        let before = counter.load(Ordering::Acquire);
-        assert!(before <= pending, "unit {unit} was told {before} times of {pending}, or looked at twice");
-        let has_all = before == pending || counter.fetch_add(LOOKED_AT - pending, Ordering::AcqRel) == pending;
-        if has_all {
-            // No other worker changes it any more in this epoch.
-            counter.store(0, Ordering::Relaxed);
-        }
-        has_all
-    }
-
-    /// One of the edges that end in a unit is done. True if the unit was looked at and this is the last: then it is
-    /// this worker's.
-    #[inline]
-    fn arrive(&self, unit: u32) -> bool {
-        let counter = &self.counters[unit as usize];
-        let now = counter.fetch_add(1, Ordering::AcqRel) + 1;
-        assert!(now <= LOOKED_AT, "unit {unit} was told more often than edges end in it");
-        if now == LOOKED_AT {
-            counter.store(0, Ordering::Relaxed);
-        }
-        now == LOOKED_AT
-    }
-
     /// Whether another worker may be out of work: there is one, no unit is left to claim, and the pool is empty. All
     /// three are hints, read after every unit.
     #[inline]
@@ -288,6 +203,6 @@ impl Executor {
         self.pools.is_wanting(worker)
             && self.present.load(Ordering::Relaxed) > 1
             && self.policy.explore == Explore::Unstructured
-            && self.next_look.load(Ordering::Relaxed) >= self.units()
+            && self.frontier.is_claimed()
     }
 }

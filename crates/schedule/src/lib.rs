@@ -26,6 +26,7 @@ mod decision;
 mod execute;
 mod executor;
 mod explore;
+mod frontier;
 mod method;
 mod participant;
 mod policy;

@@ -2,7 +2,8 @@
 //!
 //! **Law.** A step never waits for another worker. What a starved worker waits for is made by a worker that has
 //! claimed it and that can advance; so while units are left, some participant advances, and a single one that is never
-//! helped completes the epoch. (The lock of `repair.rs` is held within a step only.)
+//! helped completes the epoch. (A repair begins and ends within a step. So a step waits for workers that are inside of one
+//! at most, at the lock of `repair.rs` or for what they repair.)
 //!
 //! A worker keeps units in its hands between steps, and no other worker runs them: each participant goes on until it
 //! is [`Progress::Done`].
@@ -228,19 +229,19 @@ impl Executor {
         let id = worker.id;
         let pools = &self.pools;
         let is_patient = !worker.is_impatient;
+        let is_called = || self.repair.is_under_way() || self.is_poisoned();
         worker.wait(execute, || match awaited {
             Awaited::Linked => pools.wait_for(id, || self.is_arranged() || self.is_poisoned()),
-            Awaited::Work => pools.wait(id, || self.is_finished() || self.is_poisoned()),
-            Awaited::Stratum(start) => pools.wait_for(id, || self.finished() >= start || self.is_poisoned()),
-            Awaited::Turn { unit, pending } if is_patient => {
-                let has_come = || self.counters[unit as usize].load(Ordering::Acquire) == pending;
-                look(SPINS_MAX * PATIENCE, has_come);
-            }
+            Awaited::Work => pools.wait(id, || self.frontier.is_finished() || is_called()),
+            Awaited::Stratum(start) => pools.wait_for(id, || self.frontier.finished() >= start || is_called()),
             Awaited::Turn { unit, pending } => {
-                let has_come = || self.counters[unit as usize].load(Ordering::Acquire) == pending;
-                pools.wait_for(id, || has_come() || self.is_poisoned());
+                let may_go_on = || self.frontier.arrived(unit) == pending || is_called();
+                match is_patient {
+                    true => _ = look(SPINS_MAX * PATIENCE, may_go_on),
+                    false => pools.wait_for(id, may_go_on),
+                }
             }
-            Awaited::Settled => pools.wait_for(id, || self.repair.is_settled() || self.is_poisoned()),
+            Awaited::Settled => pools.wait_for(id, || self.repair.is_settled() || is_called()),
         });
         worker.is_impatient = matches!(awaited, Awaited::Turn { .. });
         self.stop_if_poisoned();

@@ -4,52 +4,76 @@
 //! # What
 //!
 //! Every operation writes its value into a version of its own, so nothing has to be undone: an aborted transaction
-//! puts the values that it found back into its versions, and what read them runs again. That is *repair*. It keeps a
-//! set of transactions to look at and takes the first in position order; each is reverted or redone, and where a
-//! version now has another value, the transactions that have read it join the set.
+//! puts the values that it found back into its versions, and what read them runs again. That is *repair*. It concerns the
+//! transactions that were found to abort, those that have read versions of these, and so on. These are a graph: a
+//! transaction waits for those of them whose versions it has read. The graph is run by all workers, in the loop that
+//! runs units ([`Frontier`]): a transaction is reverted, or if a version that it has read has now another value, run again
+//! and judged again, or else left as it is.
 //!
 //! **Law.** Repair ends, and then every version that was computed is what the serial order gives, as far as the
-//! verdicts known are those of the serial order. *Why:* consumers come after their source in position order, so a
-//! transaction that was looked at does not join again; and by induction in position order the sources of each are
-//! right when it is looked at, so its own versions are right afterwards. For the same reason one pass is enough for
-//! aborts that reverse later verdicts, which reverse still later ones.
+//! verdicts known are those of the serial order. *Why:* consumers come after their source in position order, so the
+//! graph has no cycle; and by induction in position order the sources of each transaction are right when its turn comes,
+//! so its own versions are right afterwards. For the same reason each has one turn, also where aborts reverse later
+//! verdicts, which reverse still later ones: in a repair the verdict comes first.
 //!
 //! # Who and when
 //!
-//! *Eager*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have run. Running a
-//! unit holds the gate for reading, repair holds it for writing. Unstructured, the worker that finds an abort repairs
-//! at once, alone; the paper's coordinator is the worker of a transaction's head operation. Structured, aborts are collected, and the worker that runs the
-//! last unit of a stratum repairs all that were found by then, in one pass. Breadth first this happens before any unit
-//! of the next stratum runs, since a unit counts as run only afterwards.
+//! A repair begins when no unit runs: running a unit holds the gate for reading, beginning a repair holds it for writing.
+//! The worker that begins it finds the graph, and then takes part like any other. Each worker that comes to the gate
+//! takes part before it goes on, and holds the gate for reading until the repair is over. Those that sleep are woken if
+//! the repair concerns [`SHARED_MIN`] transactions.
+//!
+//! *Eager*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have run. Unstructured, the
+//! worker that finds an abort begins a repair at once; the paper's coordinator is the worker of a transaction's head
+//! operation. Structured, aborts are collected, and the worker that runs the last unit of a stratum begins one repair of
+//! all that were found by then. Breadth first this happens before any unit of the next stratum runs, since a unit counts as
+//! run only afterwards.
 //!
 //! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then the last of
-//! them repairs.
+//! them begins the repair.
 //!
-//! Readiness is counted, before repair as without it: a unit runs when its counter says so. States ([`State`]) are written after a
+//! Readiness is counted, in repair as without it: a unit runs when its counter says so. States ([`State`]) are written after a
 //! unit has run, and only repair reads them, to know what has run.
 //!
-//! **Given up.** Repair is serial. Where many transactions abort it is most of the work, and voting first, which
-//! repairs nothing, is the better policy.
+//! **Cost.** 9 bytes per transaction and a byte per unit. One worker finds the graph while the others wait.
+//!
+//! **Given up.** Operations of one transaction are run again by one worker. Where many transactions abort, repair is most
+//! of the work, and voting first, which repairs nothing, is the better policy.
 
 use crate::execute::Execute;
 use crate::executor::Executor;
+use crate::frontier::Frontier;
 use crate::participant::{Awaited, Scene, Step};
 use crate::policy::{Abort, Explore};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, MutexGuard, Ordering, RwLock};
+use crate::pools::Pools;
+use crate::sync::{
+    AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, SHARED_MIN,
+};
 use crate::worker::Worker;
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::mem;
 use std::sync::PoisonError;
-use tidemill_txn::{Event, State};
+use tidemill_txn::{Event, Precedence, State};
+
+/// Among the parts of a transaction that read something else now: it was found to abort, so it has to be reverted if it
+/// is not run again.
+const FOUND: u32 = 1 << 31;
+/// The number of a transaction that a repair does not concern.
+const NONE: u32 = u32::MAX;
 
 /// What speculation keeps of an epoch.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// Per unit. Written by the worker that runs it, and under the gate by the one that repairs.
+    /// Per unit. Written by the worker that runs it, and in a repair by the one that repairs its transaction.
     states: Vec<AtomicU8>,
-    /// Read by each worker that runs a unit, written by the one that repairs. Held within a step only.
-    gate: RwLock<()>,
-    /// How often a transaction was run again. Added to by the worker that repairs.
+    /// The gate. Read by each worker that runs a unit or takes part in a repair; written by the one that begins a repair.
+    /// Held within a step only.
+    concerned: RwLock<Concerned>,
+    /// Whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading by the
+    /// worker that repaired the last transaction.
+    under_way: AtomicBool,
+    /// Transactions that may be repaired, and where workers wait for some.
+    pools: Pools,
+    /// How often a transaction was run again. Added to by workers that leave a repair.
     redone: AtomicU32,
     /// Transactions that were judged to abort and are not repaired yet. Eager: added to under the gate for reading,
     /// emptied under it for writing, so nothing was repaired since they were judged.
@@ -61,11 +85,98 @@ pub(crate) struct Repair {
     settled: AtomicBool,
 }
 
+/// The transactions that a repair concerns. Reused from repair to repair.
+#[derive(Debug)]
+struct Concerned {
+    /// In position order; a transaction's place here is its number.
+    transactions: Vec<u32>,
+    /// By transaction.
+    number: Vec<u32>,
+    /// By transaction: how many edges between those concerned end in it.
+    pending: Vec<u32>,
+    /// By number: the parts that have read a version whose value is now another; and [`FOUND`]. Added to by workers that
+    /// repair a source, read by the one that repairs it.
+    parts: Vec<AtomicU32>,
+    /// Its units are the numbers.
+    frontier: Frontier,
+}
+
+impl Concerned {
+    fn new() -> Self {
+        let frontier = Frontier::new();
+        Concerned { transactions: Vec::new(), number: Vec::new(), pending: Vec::new(), parts: Vec::new(), frontier }
+    }
+
+    fn reset(&mut self, transactions: u32) {
+        self.transactions.clear();
+        self.number.clear();
+        self.number.resize(transactions as usize, NONE);
+        self.pending.clear();
+        self.pending.resize(transactions as usize, 0);
+    }
+
+    /// Begins a repair after these aborts. `consumers` calls back with each transaction that has read a version of one.
+    fn begin(&mut self, found: &[u32], consumers: impl Fn(u32, &mut dyn FnMut(u32))) {
+        let Concerned { transactions, number, pending, parts, frontier } = self;
+        for transaction in transactions.drain(..) {
+            (number[transaction as usize], pending[transaction as usize]) = (NONE, 0);
+        }
+        // Those in the list before `at` have told their consumers.
+        let mut add = |transactions: &mut Vec<u32>, transaction: u32| {
+            if mem::replace(&mut number[transaction as usize], 0) == NONE {
+                transactions.push(transaction);
+            }
+        };
+        found.iter().for_each(|&transaction| add(transactions, transaction));
+        let mut at = 0;
+        while let Some(&transaction) = transactions.get(at) {
+            at += 1;
+            consumers(transaction, &mut |consumer| {
+                debug_assert!(consumer > transaction, "{transaction} is read by {consumer}, which is not after it");
+                pending[consumer as usize] += 1;
+                add(transactions, consumer);
+            });
+        }
+        transactions.sort_unstable();
+        (0..).zip(&*transactions).for_each(|(n, &transaction)| number[transaction as usize] = n);
+        parts.clear();
+        parts.resize_with(transactions.len(), || AtomicU32::new(0));
+        found.iter().for_each(|&transaction| *parts[number[transaction as usize] as usize].get_mut() = FOUND);
+        frontier.begin(transactions.len() as u32, false);
+    }
+}
+
+/// What waits for what in a repair.
+struct Edges<'a, E: ?Sized> {
+    executor: &'a Executor,
+    execute: &'a E,
+    concerned: &'a Concerned,
+}
+
+impl<E: Execute + ?Sized> Precedence for Edges<'_, E> {
+    fn units(&self) -> u32 {
+        self.concerned.transactions.len() as u32
+    }
+
+    fn pending(&self, number: u32) -> u32 {
+        self.concerned.pending[self.concerned.transactions[number as usize] as usize]
+    }
+
+    fn tell(&self, number: u32, mut told: impl FnMut(u32)) {
+        let transaction = self.concerned.transactions[number as usize];
+        self.executor.consumers_that_ran(self.execute, transaction, |consumer| {
+            told(self.concerned.number[consumer as usize]);
+        });
+    }
+}
+
 impl Repair {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(sockets: &[usize]) -> Self {
         Repair {
             states: Vec::new(),
-            gate: RwLock::new(()),
+            concerned: RwLock::new(Concerned::new()),
+            under_way: AtomicBool::new(false),
+            pools: Pools::new(sockets),
             redone: AtomicU32::new(0),
             next_judged: AtomicU32::new(0),
             judged: AtomicU32::new(0),
@@ -78,6 +189,7 @@ impl Repair {
         assert!(units >= transactions, "{units} units of {transactions} transactions");
         self.states.clear();
         self.states.resize_with(units as usize, || AtomicU8::new(State::Blocked as u8));
+        self.concerned.get_mut().unwrap_or_else(PoisonError::into_inner).reset(transactions);
         self.redone.store(0, Ordering::Relaxed);
         self.next_judged.store(0, Ordering::Relaxed);
         self.judged.store(0, Ordering::Relaxed);
@@ -85,8 +197,26 @@ impl Repair {
         self.settled.store(transactions == 0, Ordering::Relaxed);
     }
 
+    /// Forgets a repair that was ended by a panic.
+    pub(crate) fn forget(&mut self) {
+        *self.concerned.get_mut().unwrap_or_else(PoisonError::into_inner) = Concerned::new();
+        self.under_way.store(false, Ordering::Relaxed);
+        self.pools.reset();
+    }
+
     pub(crate) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Acquire)
+    }
+
+    /// Whether workers are called for a repair.
+    #[inline]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire)
+    }
+
+    /// Wakes all that wait for others in a repair.
+    pub(crate) fn wake_all(&self) {
+        self.pools.wake_all();
     }
 
     pub(crate) fn redone(&self) -> u32 {
@@ -96,6 +226,10 @@ impl Repair {
     fn found(&self) -> MutexGuard<'_, Vec<u32>> {
         // Nothing panics under it.
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Concerned> {
+        self.concerned.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self, unit: u32) -> State {
@@ -117,13 +251,13 @@ impl Executor {
         worker: &mut Worker,
         unit: u32,
     ) {
-        let aborts = self.run_open(worker.id, scene.execute, unit);
+        let aborts = self.run_open(scene, worker, unit);
         if aborts && self.policy.explore == Explore::Unstructured {
-            self.repair_alone(scene, worker);
+            self.repair(scene, worker);
         }
     }
 
-    /// Eager, structured: a unit has run. The worker that runs the last one of a stratum repairs.
+    /// Eager, structured: a unit has run. The worker that runs the last one of a stratum begins a repair.
     pub(crate) fn end_in_stratum<P, E: Execute + ?Sized>(
         &self,
         scene: &Scene<'_, P, E>,
@@ -134,25 +268,21 @@ impl Executor {
         let before = scene.structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "stratum {stratum} has run more units than it has");
         if before == 1 && !self.repair.found().is_empty() {
-            self.repair_alone(scene, worker);
+            self.repair(scene, worker);
         }
     }
 
-    /// Repairs after the aborts found so far, while no unit runs.
-    fn repair_alone<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) {
-        let start = scene.execute.now();
-        let _alone = self.repair.gate.write().unwrap_or_else(PoisonError::into_inner);
-        worker.times.lock += scene.execute.now() - start;
-        let found = std::mem::take(&mut *self.repair.found());
-        self.repair(scene, worker, &found);
-    }
-
     /// Runs a unit while no worker repairs. True if it is a verdict operation that finds an abort.
-    fn run_open<E: Execute + ?Sized>(&self, worker: usize, execute: &E, unit: u32) -> bool {
+    fn run_open<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) -> bool {
+        let execute = scene.execute;
         let transaction = self.flow.unit(unit).0;
-        let _open = self.repair.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.repair.read();
+        if self.repair.is_under_way() {
+            self.help_repair(scene, worker, &open);
+            scene.running.set(unit);
+        }
         if !self.flow.is_verdict_unit(unit) {
-            execute.execute(worker, unit);
+            execute.execute(worker.id, unit);
             let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
             if whole {
                 self.repair.pass(unit, Event::Resolved);
@@ -160,7 +290,7 @@ impl Executor {
             self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
             return false;
         }
-        let aborts = execute.judge(worker, transaction);
+        let aborts = execute.judge(worker.id, transaction);
         self.repair.pass(unit, Event::Resolved);
         self.repair.pass(unit, Event::Processed);
         if aborts {
@@ -169,7 +299,8 @@ impl Executor {
         aborts
     }
 
-    /// Lazy, after all units have run: judges the next block of transactions; the worker that judges last repairs.
+    /// Lazy, after all units have run: judges the next block of transactions; the worker that judges last begins the
+    /// repair.
     pub(crate) fn settle<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Step {
         let transactions = self.graph.transactions();
         if self.repair.is_settled() {
@@ -195,58 +326,137 @@ impl Executor {
         let judged = self.repair.judged.fetch_add(end - begin, Ordering::AcqRel) + (end - begin);
         assert!(judged <= transactions, "{judged} transactions judged of {transactions}");
         if judged == transactions {
-            let found = std::mem::take(&mut *self.repair.found());
-            self.repair(scene, worker, &found);
+            self.repair(scene, worker);
             self.repair.settled.store(true, Ordering::Release);
             self.pools.wake_all();
         }
         Step::Advanced
     }
 
-    /// Repairs after these transactions were found to abort. Alone.
-    fn repair<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, found: &[u32]) {
-        let start = scene.execute.now();
-        self.repair_after(worker.id, scene.execute, scene.running, found);
-        worker.times.abort += scene.execute.now() - start;
+    /// Repairs after the aborts found so far, with all workers that come. On return it is over.
+    fn repair<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) {
+        self.begin_repair(scene, worker);
+        self.join_repair(scene, worker);
     }
 
-    fn repair_after<E: Execute + ?Sized>(&self, worker: usize, execute: &E, running: &Cell<u32>, found: &[u32]) {
-        // Per transaction, the parts that have to run again; none where it only has to be reverted.
-        let mut open: BTreeMap<u32, u32> = found.iter().map(|&transaction| (transaction, 0)).collect();
-        let mut last = None;
-        while let Some((transaction, affected)) = open.pop_first() {
-            assert!(last < Some(transaction), "transaction {transaction} is repaired after {last:?}: out of order");
-            last = Some(transaction);
-            running.set(self.flow.units_of(transaction).start);
-            let mut changed = Vec::new();
-            let mut see = |slot: u32| changed.push(slot);
-            if affected == 0 {
-                execute.revert(worker, transaction, &mut see);
-                self.end(transaction, true);
-            } else {
-                let units = self.flow.units_of(transaction);
-                let ran = self.ran(execute, transaction);
-                // An aborted one has no values that could stay, should it now commit.
-                let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
-                let again = if is_aborted { ran } else { ran & affected };
-                assert!(again != 0, "no part of transaction {transaction} runs again");
-                let judged = ran >> self.verdict_bit(execute, transaction) & 1 == 1;
-                let revived = || units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1);
-                self.repair.redone.fetch_add(1, Ordering::Relaxed);
-                revived().for_each(|unit| self.repair.pass(unit, Event::Revived));
-                let aborts = execute.redo(worker, transaction, again, judged, &mut see);
-                revived().for_each(|unit| self.repair.pass(unit, Event::Processed));
-                self.end(transaction, aborts);
+    /// Finds what a repair concerns, while no unit runs.
+    fn begin_repair<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) {
+        let execute = scene.execute;
+        let start = execute.now();
+        let mut concerned = self.repair.concerned.write().unwrap_or_else(PoisonError::into_inner);
+        let alone = execute.now();
+        worker.times.lock += alone - start;
+        // Those of another worker's repair that has begun since are among its own.
+        let found = mem::take(&mut *self.repair.found());
+        if found.is_empty() {
+            return;
+        }
+        assert!(!self.repair.is_under_way(), "an abort is found during a repair");
+        concerned.begin(&found, |transaction, see| self.consumers_that_ran(execute, transaction, see));
+        self.repair.under_way.store(true, Ordering::Release);
+        if concerned.frontier.units() >= SHARED_MIN {
+            self.pools.wake_all();
+        }
+        worker.times.abort += execute.now() - alone;
+    }
+
+    /// Takes part in the repair that is under way, if there is one, until it is over.
+    pub(crate) fn join_repair<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) {
+        let concerned = self.repair.read();
+        if self.repair.is_under_way() {
+            self.help_repair(scene, worker, &concerned);
+        }
+    }
+
+    fn help_repair<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, concerned: &Concerned) {
+        let (frontier, pools) = (&concerned.frontier, &self.repair.pools);
+        let edges = Edges { executor: self, execute: scene.execute, concerned };
+        let (start, waited) = (scene.execute.now(), worker.times.sync);
+        let mut ready = mem::take(&mut worker.repaired);
+        let (mut next, mut repaired, mut redone) = (None, 0, 0);
+        while !frontier.is_finished() {
+            self.stop_if_poisoned();
+            if let Some(number) = next.take().or_else(|| ready.pop()) {
+                redone += u32::from(self.repair_one(scene, worker.id, concerned, number));
+                repaired += 1;
+                next = frontier.release(&edges, number, &mut ready);
+                if !ready.is_empty() && frontier.is_claimed() && pools.is_wanting(worker.id) {
+                    pools.put(worker.id, &mut ready);
+                }
+                continue;
             }
-            for slot in changed {
-                self.flow.consumers(&self.graph, slot, |next, consumer| {
-                    let affected = self.flow.use_of(next).parts() & self.ran(execute, consumer);
-                    if affected != 0 {
-                        *open.entry(consumer).or_default() |= affected;
-                    }
-                });
+            pools.take(worker.id, &mut ready, self.workers as usize);
+            if !ready.is_empty() || frontier.look(&edges, self.workers, &mut ready) {
+                continue;
+            }
+            if frontier.count(mem::take(&mut repaired)) == frontier.units() {
+                self.repair.under_way.store(false, Ordering::Release);
+                pools.wake_all();
+            } else {
+                let id = worker.id;
+                worker.wait(scene.execute, || pools.wait(id, || frontier.is_finished() || self.is_poisoned()));
             }
         }
+        worker.repaired = ready;
+        self.repair.redone.fetch_add(redone, Ordering::Relaxed);
+        worker.times.abort += (scene.execute.now() - start).saturating_sub(worker.times.sync - waited);
+    }
+
+    /// Repairs a transaction whose sources are right. True if it ran again.
+    fn repair_one<P, E: Execute + ?Sized>(
+        &self,
+        scene: &Scene<'_, P, E>,
+        worker: usize,
+        concerned: &Concerned,
+        number: u32,
+    ) -> bool {
+        let transaction = concerned.transactions[number as usize];
+        let parts = concerned.parts[number as usize].load(Ordering::Relaxed);
+        let (execute, units) = (scene.execute, self.flow.units_of(transaction));
+        scene.running.set(units.start);
+        let mut see = |slot: u32| {
+            self.readers_that_ran(execute, slot, |consumer, parts| {
+                let number = concerned.number[consumer as usize];
+                concerned.parts[number as usize].fetch_or(parts, Ordering::Relaxed);
+            });
+        };
+        if parts == 0 {
+            return false;
+        }
+        if parts == FOUND {
+            execute.revert(worker, transaction, &mut see);
+            self.end(transaction, true);
+            return false;
+        }
+        let ran = self.ran(execute, transaction);
+        // An aborted one has no values that could stay, should it now commit.
+        let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
+        let again = if is_aborted { ran } else { ran & parts };
+        assert!(again != 0, "no part of transaction {transaction} runs again");
+        let judged = ran >> self.verdict_bit(execute, transaction) & 1 == 1;
+        let revived = || units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1);
+        revived().for_each(|unit| self.repair.pass(unit, Event::Revived));
+        let aborts = execute.redo(worker, transaction, again, judged, &mut see);
+        revived().for_each(|unit| self.repair.pass(unit, Event::Processed));
+        self.end(transaction, aborts);
+        true
+    }
+
+    /// Calls `see` with the transactions that have read a version of this one, once for each version.
+    fn consumers_that_ran<E: Execute + ?Sized>(&self, execute: &E, transaction: u32, mut see: impl FnMut(u32)) {
+        for slot in self.graph.operations(transaction) {
+            self.readers_that_ran(execute, slot, |consumer, _| see(consumer));
+        }
+    }
+
+    /// Calls `see` with the transactions that have read a version, and with the parts of each that have.
+    fn readers_that_ran<E: Execute + ?Sized>(&self, execute: &E, slot: u32, mut see: impl FnMut(u32, u32)) {
+        self.flow.consumers(&self.graph, slot, |next, consumer| {
+            let parts = self.flow.use_of(next).parts() & self.ran(execute, consumer);
+            if parts != 0 {
+                see(consumer, parts);
+            }
+        });
     }
 
     /// What has run of a transaction: its units, and where it is judged without a unit (lazily, so before

@@ -20,6 +20,8 @@ pub struct Worker {
     pub(crate) shares: Vec<Range<u32>>,
     /// Depth first: it has waited long enough for the next unit of its shares, and may take another share.
     pub(crate) is_impatient: bool,
+    /// In a repair: transactions that may be repaired now. Empty outside of it.
+    pub(crate) repaired: Vec<u32>,
     /// Units run since the last addition to the common count.
     pub(crate) executed: u32,
     pub(crate) linker: Linker,
@@ -55,6 +57,7 @@ impl Worker {
         self.claimed = 0..0;
         self.shares.clear();
         self.is_impatient = false;
+        self.repaired.clear();
         self.executed = 0;
         self.sampler = Sampler::default();
     }
