@@ -85,6 +85,7 @@
 //! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction and panics
 //! too, with the number of the transaction that panicked first. The next `prepare` starts afresh.
 
+use crate::eager::Eager;
 use crate::execute::Execute;
 use crate::frontier::Frontier;
 use crate::participant::Participant;
@@ -152,6 +153,8 @@ pub struct Executor {
     common: CachePadded<Common>,
     pub(crate) pools: Pools,
     pub(crate) repair: Repair,
+    /// Unstructured, eager aborts.
+    pub(crate) eager: Eager,
 }
 
 /// The strata of an epoch, and what follows from them.
@@ -207,6 +210,7 @@ impl Executor {
             }),
             pools: Pools::new(sockets),
             repair: Repair::new(sockets),
+            eager: Eager::default(),
         }
     }
 
@@ -257,6 +261,9 @@ impl Executor {
         }
         if policy.speculates() {
             self.repair.reset(self.flow.units(), self.graph.transactions());
+            if policy.explore == Explore::Unstructured && policy.abort == Abort::Eager {
+                self.eager.reset(&self.graph);
+            }
         }
     }
 

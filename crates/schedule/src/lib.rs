@@ -23,6 +23,7 @@
 mod back_off;
 mod baseline;
 mod decision;
+mod eager;
 mod execute;
 mod executor;
 mod explore;

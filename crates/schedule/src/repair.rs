@@ -44,7 +44,7 @@ use crate::execute::Execute;
 use crate::executor::Executor;
 use crate::frontier::Frontier;
 use crate::participant::{Awaited, Scene, Step};
-use crate::policy::{Abort, Explore};
+use crate::policy::{Abort, Explore, Search};
 use crate::pools::Pools;
 use crate::sync::{
     AtomicBool, AtomicU8, AtomicU32, BLOCK_MAX, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, SHARED_MIN,
@@ -68,12 +68,12 @@ pub(crate) struct Repair {
     /// The gate. Read by each worker that runs a unit or takes part in a repair; written by the one that begins a repair.
     /// Held within a step only.
     concerned: RwLock<Concerned>,
-    /// Whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading by the
-    /// worker that repaired the last transaction.
+    /// Whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading by each
+    /// worker that finds it over.
     under_way: AtomicBool,
     /// Transactions that may be repaired, and where workers wait for some.
     pools: Pools,
-    /// How often a transaction was run again. Added to by workers that leave a repair.
+    /// How often a transaction was run again.
     redone: AtomicU32,
     /// Transactions that were judged to abort and are not repaired yet. Eager: added to under the gate for reading,
     /// emptied under it for writing, so nothing was repaired since they were judged.
@@ -141,7 +141,9 @@ impl Concerned {
         (0..).zip(&*transactions).for_each(|(n, &transaction)| number[transaction as usize] = n);
         parts.clear();
         parts.resize_with(transactions.len(), || AtomicU32::new(0));
-        found.iter().for_each(|&transaction| *parts[number[transaction as usize] as usize].get_mut() = FOUND);
+        found
+            .iter()
+            .for_each(|&transaction| parts[number[transaction as usize] as usize].store(FOUND, Ordering::Relaxed));
         frontier.begin(transactions.len() as u32, false);
     }
 }
@@ -236,7 +238,7 @@ impl Repair {
         State::of(self.states[unit as usize].load(Ordering::Acquire))
     }
 
-    fn pass(&self, unit: u32, event: Event) {
+    pub(crate) fn pass(&self, unit: u32, event: Event) {
         let before = self.state(unit);
         let after = before.after(event).unwrap_or_else(|| panic!("unit {unit} is {before:?} and cannot be {event:?}"));
         self.states[unit as usize].store(after as u8, Ordering::Release);
@@ -251,10 +253,44 @@ impl Executor {
         worker: &mut Worker,
         unit: u32,
     ) {
-        let aborts = self.run_open(scene, worker, unit);
-        if aborts && self.policy.explore == Explore::Unstructured {
-            self.repair(scene, worker);
+        match (self.policy.abort, self.policy.explore) {
+            (Abort::Eager, Explore::Unstructured) => self.run_eagerly(scene, worker, unit),
+            // Depth first, a stratum may end while other units run.
+            (Abort::Eager, Explore::Structured(Search::Dfs)) => {
+                let open = self.repair.read();
+                if self.repair.is_under_way() {
+                    self.help_repair(scene, worker, &open);
+                    scene.running.set(unit);
+                }
+                self.run_before_repair(scene.execute, worker.id, unit);
+            }
+            _ => self.run_before_repair(scene.execute, worker.id, unit),
         }
+    }
+
+    /// Runs a unit while no worker repairs; if it is a verdict operation that finds an abort, this is repaired later.
+    fn run_before_repair<E: Execute + ?Sized>(&self, execute: &E, worker: usize, unit: u32) {
+        if !self.flow.is_verdict_unit(unit) {
+            return self.run_part(execute, worker, unit);
+        }
+        let transaction = self.flow.unit(unit).0;
+        let aborts = execute.judge(worker, transaction);
+        self.repair.pass(unit, Event::Resolved);
+        self.repair.pass(unit, Event::Processed);
+        if aborts {
+            self.repair.found().push(transaction);
+        }
+    }
+
+    /// Runs a part of a transaction, or a whole one.
+    pub(crate) fn run_part<E: Execute + ?Sized>(&self, execute: &E, worker: usize, unit: u32) {
+        let transaction = self.flow.unit(unit).0;
+        execute.execute(worker, unit);
+        let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
+        if whole {
+            self.repair.pass(unit, Event::Resolved);
+        }
+        self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
     }
 
     /// Eager, structured: a unit has run. The worker that runs the last one of a stratum begins a repair.
@@ -270,33 +306,6 @@ impl Executor {
         if before == 1 && !self.repair.found().is_empty() {
             self.repair(scene, worker);
         }
-    }
-
-    /// Runs a unit while no worker repairs. True if it is a verdict operation that finds an abort.
-    fn run_open<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) -> bool {
-        let execute = scene.execute;
-        let transaction = self.flow.unit(unit).0;
-        let open = self.repair.read();
-        if self.repair.is_under_way() {
-            self.help_repair(scene, worker, &open);
-            scene.running.set(unit);
-        }
-        if !self.flow.is_verdict_unit(unit) {
-            execute.execute(worker.id, unit);
-            let whole = self.flow.units_of(transaction).len() == 1 && !execute.is_apart(transaction);
-            if whole {
-                self.repair.pass(unit, Event::Resolved);
-            }
-            self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
-            return false;
-        }
-        let aborts = execute.judge(worker.id, transaction);
-        self.repair.pass(unit, Event::Resolved);
-        self.repair.pass(unit, Event::Processed);
-        if aborts {
-            self.repair.found().push(transaction);
-        }
-        aborts
     }
 
     /// Lazy, after all units have run: judges the next block of transactions; the worker that judges last begins the
@@ -373,11 +382,11 @@ impl Executor {
         let edges = Edges { executor: self, execute: scene.execute, concerned };
         let (start, waited) = (scene.execute.now(), worker.times.sync);
         let mut ready = mem::take(&mut worker.repaired);
-        let (mut next, mut repaired, mut redone) = (None, 0, 0);
+        let (mut next, mut repaired) = (None, 0);
         while !frontier.is_finished() {
             self.stop_if_poisoned();
             if let Some(number) = next.take().or_else(|| ready.pop()) {
-                redone += u32::from(self.repair_one(scene, worker.id, concerned, number));
+                self.repair_one(scene, worker.id, concerned, number);
                 repaired += 1;
                 next = frontier.release(&edges, number, &mut ready);
                 if !ready.is_empty() && frontier.is_claimed() && pools.is_wanting(worker.id) {
@@ -390,44 +399,54 @@ impl Executor {
                 continue;
             }
             if frontier.count(mem::take(&mut repaired)) == frontier.units() {
-                self.repair.under_way.store(false, Ordering::Release);
                 pools.wake_all();
             } else {
                 let id = worker.id;
                 worker.wait(scene.execute, || pools.wait(id, || frontier.is_finished() || self.is_poisoned()));
             }
         }
+        self.repair.under_way.store(false, Ordering::Release);
         worker.repaired = ready;
-        self.repair.redone.fetch_add(redone, Ordering::Relaxed);
         worker.times.abort += (scene.execute.now() - start).saturating_sub(worker.times.sync - waited);
     }
 
-    /// Repairs a transaction whose sources are right. True if it ran again.
+    /// Repairs a transaction whose sources are right.
     fn repair_one<P, E: Execute + ?Sized>(
         &self,
         scene: &Scene<'_, P, E>,
         worker: usize,
         concerned: &Concerned,
         number: u32,
-    ) -> bool {
+    ) {
         let transaction = concerned.transactions[number as usize];
-        let parts = concerned.parts[number as usize].load(Ordering::Relaxed);
-        let (execute, units) = (scene.execute, self.flow.units_of(transaction));
-        scene.running.set(units.start);
         let mut see = |slot: u32| {
-            self.readers_that_ran(execute, slot, |consumer, parts| {
+            self.readers_that_ran(scene.execute, slot, |consumer, parts| {
                 let number = concerned.number[consumer as usize];
                 concerned.parts[number as usize].fetch_or(parts, Ordering::Relaxed);
             });
         };
-        if parts == 0 {
-            return false;
+        match concerned.parts[number as usize].load(Ordering::Relaxed) {
+            0 => {}
+            FOUND => {
+                scene.running.set(self.flow.units_of(transaction).start);
+                scene.execute.revert(worker, transaction, &mut see);
+                self.end(transaction, true);
+            }
+            parts => self.run_again(scene, worker, transaction, parts, &mut see),
         }
-        if parts == FOUND {
-            execute.revert(worker, transaction, &mut see);
-            self.end(transaction, true);
-            return false;
-        }
+    }
+
+    /// Runs those of these parts of a transaction again that have run, and its verdict operation if that has.
+    pub(crate) fn run_again<P, E: Execute + ?Sized>(
+        &self,
+        scene: &Scene<'_, P, E>,
+        worker: usize,
+        transaction: u32,
+        parts: u32,
+        see: &mut dyn FnMut(u32),
+    ) {
+        let (execute, units) = (scene.execute, self.flow.units_of(transaction));
+        scene.running.set(units.start);
         let ran = self.ran(execute, transaction);
         // An aborted one has no values that could stay, should it now commit.
         let is_aborted = units.clone().any(|unit| self.repair.state(unit) == State::Aborted);
@@ -436,10 +455,10 @@ impl Executor {
         let judged = ran >> self.verdict_bit(execute, transaction) & 1 == 1;
         let revived = || units.clone().filter(|unit| again >> (unit - units.start) & 1 == 1);
         revived().for_each(|unit| self.repair.pass(unit, Event::Revived));
-        let aborts = execute.redo(worker, transaction, again, judged, &mut see);
+        let aborts = execute.redo(worker, transaction, again, judged, see);
         revived().for_each(|unit| self.repair.pass(unit, Event::Processed));
         self.end(transaction, aborts);
-        true
+        self.repair.redone.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Calls `see` with the transactions that have read a version of this one, once for each version.
@@ -450,7 +469,7 @@ impl Executor {
     }
 
     /// Calls `see` with the transactions that have read a version, and with the parts of each that have.
-    fn readers_that_ran<E: Execute + ?Sized>(&self, execute: &E, slot: u32, mut see: impl FnMut(u32, u32)) {
+    pub(crate) fn readers_that_ran<E: Execute + ?Sized>(&self, execute: &E, slot: u32, mut see: impl FnMut(u32, u32)) {
         self.flow.consumers(&self.graph, slot, |next, consumer| {
             let parts = self.flow.use_of(next).parts() & self.ran(execute, consumer);
             if parts != 0 {
@@ -477,7 +496,7 @@ impl Executor {
     }
 
     /// Moves the operations of a transaction to where its verdict puts them.
-    fn end(&self, transaction: u32, aborts: bool) {
+    pub(crate) fn end(&self, transaction: u32, aborts: bool) {
         for unit in self.flow.units_of(transaction) {
             match (self.repair.state(unit), aborts) {
                 (State::Executed, true) => self.repair.pass(unit, Event::Failed),

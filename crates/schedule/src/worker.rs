@@ -2,6 +2,8 @@
 
 use crate::execute::Execute;
 use crate::times::{Breakdown, Sampler};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::mem;
 use std::ops::Range;
 use tidemill_txn::Linker;
@@ -22,6 +24,11 @@ pub struct Worker {
     pub(crate) is_impatient: bool,
     /// In a repair: transactions that may be repaired now. Empty outside of it.
     pub(crate) repaired: Vec<u32>,
+    /// Eager: transactions with stale parts that are this worker's to run again, the first in position order on top. Empty
+    /// between units, as is the next.
+    pub(crate) stale: BinaryHeap<Reverse<u32>>,
+    /// Eager: the sources that it holds.
+    pub(crate) held: Vec<u32>,
     /// Units run since the last addition to the common count.
     pub(crate) executed: u32,
     pub(crate) linker: Linker,
@@ -58,6 +65,8 @@ impl Worker {
         self.shares.clear();
         self.is_impatient = false;
         self.repaired.clear();
+        self.stale.clear();
+        self.held.clear();
         self.executed = 0;
         self.sampler = Sampler::default();
     }

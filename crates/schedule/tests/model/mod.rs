@@ -60,6 +60,14 @@ pub fn aborts_that_turn_round(aborting: u32) -> Vec<Transaction> {
     unreachable!("there are rows enough")
 }
 
+/// Two transactions in parts that abort, each on a row of its own, and for each of them a whole one that reads its row.
+#[allow(dead_code, reason = "not all tests use all of it")]
+pub fn aborts_side_by_side(aborting: u32) -> Vec<Transaction> {
+    let aborts = |number: &u64| mix(mix(1 ^ row(*number))).is_multiple_of(aborting);
+    let rows: Vec<u64> = (0..).filter(aborts).take(2).collect();
+    [1, 0].iter().flat_map(|&parts| rows.iter().map(move |&number| (parts, vec![(number, 0, true)]))).collect()
+}
+
 /// A transaction on few rows, each of them once, in parts or whole.
 #[allow(dead_code, reason = "not all tests use all of it")]
 pub fn random_transaction(random: &mut Random, rows: u64) -> Transaction {
