@@ -11,7 +11,8 @@
 ///
 /// **Law, on versions.** Running a unit reads, for each operation that it uses, the version of the operation's source
 /// (or the row where there is none), and writes the versions of the operations that it writes; its effect is a function
-/// of the versions that it reads.
+/// of the versions that it reads. Meanwhile nobody writes the versions that it reads, and nobody else those that it
+/// writes; the same holds for a transaction that is judged, reverted or redone, and for all its versions.
 ///
 /// [`Policy::on_versions`]: crate::Policy::on_versions
 pub trait Execute: Sync {

@@ -18,24 +18,25 @@
 //!
 //! # Who and when
 //!
-//! A repair begins when no unit runs: running a unit holds the gate for reading, beginning a repair holds it for writing.
-//! The worker that begins it finds the graph, and then takes part like any other. Each worker that comes to the gate
-//! takes part before it goes on, and holds the gate for reading until the repair is over. Those that sleep are woken if
-//! the repair concerns [`SHARED_MIN`] transactions.
+//! *Eager, unstructured*: `eager.rs`, where each transaction is repaired by itself. The rest is told here.
 //!
-//! *Eager*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have run. Unstructured, the
-//! worker that finds an abort begins a repair at once; the paper's coordinator is the worker of a transaction's head
-//! operation. Structured, aborts are collected, and the worker that runs the last unit of a stratum begins one repair of
-//! all that were found by then. Breadth first this happens before any unit of the next stratum runs, since a unit counts as
-//! run only afterwards.
+//! *Eager, structured*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have
+//! run. Aborts are collected, and the worker that runs the last unit of a stratum begins a repair of all that were found by
+//! then. Breadth first no unit runs then, and none of the next stratum does before the repair is over, since a unit counts
+//! as run only afterwards. Depth first other units may run: each holds the *gate* for reading.
 //!
 //! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then the last of
 //! them begins the repair.
 //!
+//! Beginning a repair holds the gate for writing. The worker that begins it finds the graph, and then takes part like any
+//! other. Each worker that comes by takes part before it goes on, and holds the gate for reading until the repair is over.
+//! Those that sleep are woken if the repair concerns [`SHARED_MIN`] transactions.
+//!
 //! Readiness is counted, in repair as without it: a unit runs when its counter says so. States ([`State`]) are written after a
 //! unit has run, and only repair reads them, to know what has run.
 //!
-//! **Cost.** 9 bytes per transaction and a byte per unit. One worker finds the graph while the others wait.
+//! **Cost.** 8 bytes per transaction, 8 for each that a repair concerns, and a byte per unit. One worker finds the graph while
+//! the others wait.
 //!
 //! **Given up.** Operations of one transaction are run again by one worker. Where many transactions abort, repair is most
 //! of the work, and voting first, which repairs nothing, is the better policy.
@@ -65,8 +66,8 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Repair {
     /// Per unit. Written by the worker that runs it, and in a repair by the one that repairs its transaction.
     states: Vec<AtomicU8>,
-    /// The gate. Read by each worker that runs a unit or takes part in a repair; written by the one that begins a repair.
-    /// Held within a step only.
+    /// The gate: read by each worker that takes part in a repair, and where one may begin at any time, by each that runs a
+    /// unit; written by the one that begins a repair. Held within a step only.
     concerned: RwLock<Concerned>,
     /// Whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading by each
     /// worker that finds it over.
@@ -75,8 +76,8 @@ pub(crate) struct Repair {
     pools: Pools,
     /// How often a transaction was run again.
     redone: AtomicU32,
-    /// Transactions that were judged to abort and are not repaired yet. Eager: added to under the gate for reading,
-    /// emptied under it for writing, so nothing was repaired since they were judged.
+    /// Transactions that were judged to abort and are not repaired yet. Added to while no worker repairs, emptied by the one
+    /// that begins a repair, so nothing was repaired since they were judged.
     found: Mutex<Vec<u32>>,
     /// Lazy: the next transaction to judge, claimed by workers, and how many were judged.
     next_judged: AtomicU32,

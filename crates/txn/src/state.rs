@@ -18,8 +18,8 @@
 //!
 //! **Which transitions occur.** A part of a transaction takes T3. A verdict operation, and a transaction that runs whole, take T1
 //! and at once T2. If the verdict is an abort, repair moves the operations that have run by T4. Operations that run again
-//! take T5 and at once T2. T6 never occurs: an aborted operation leaves the value that it found in its version, and
-//! repair goes in position order, so the values that an operation reads again are there when its turn comes.
+//! take T5 and at once T2. T6 never occurs: an aborted operation leaves the value that it found in its version, so whatever an
+//! operation reads again is there when its turn comes.
 //!
 //! **Differences to the paper.** The paper's T5 also leaves *blocked*; here an operation that has not run has read
 //! nothing, and stays blocked. The paper leaves *aborted* by "either RDY or BLK" without a name; that is T5 or T6 here.

@@ -24,7 +24,7 @@ const UNIT: f64 = 40.0;
 const TELL: f64 = 10.0;
 /// Per operation: copying a version.
 const COPY: f64 = 30.0;
-/// Per unit: the gate and the states that speculation needs.
+/// Per unit: the locks and the states that speculation needs.
 const SPECULATE: f64 = 60.0;
 /// Per transaction: judging it separately.
 const VERDICT: f64 = 100.0;

@@ -7,9 +7,9 @@
 //!
 //! # Why the unsafe is sound
 //!
-//! Only the units of its own transaction write a version (the one part that writes the row), or, during repair, the one
-//! worker that repairs while no other worker runs. Only units that the schedule runs after that one read it.
-//! [`Execute`] promises both. Rows are only read until all units have run; then one worker writes them. Key cells are
+//! Only the units of its own transaction write a version (the one part that writes the row), or the one worker that repairs
+//! the transaction, while none of its units and of those that read the version runs. Only units that the schedule runs
+//! after that one read it. [`Execute`] promises both. Rows are only read until all units have run; then one worker writes them. Key cells are
 //! never written, because the next epoch's prepare compares them concurrently.
 
 use crate::access::serial::{Call, Located};
