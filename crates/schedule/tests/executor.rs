@@ -320,7 +320,7 @@ fn a_panic_in_a_repair_says_where() {
             panic!("planted in {transaction}")
         }
     }
-    for policy in ["operation,lazy", "operation,eager", "operation,bfs,eager", "chain,dfs,lazy"] {
+    for policy in ["operation,lazy", "operation,bfs,eager", "chain,dfs,lazy"] {
         let policy = policy.parse().expect("a policy");
         let mut transactions = model::aborts_that_turn_round(2);
         transactions.push((1, vec![(5_000, 0, true)]));

@@ -269,3 +269,14 @@ fn two_workers_repair_after_a_stratum() {
 fn two_workers_repair_eagerly() {
     check_two_aborts("operation,eager", 2);
 }
+
+/// One part of a transaction runs again, since it has read what another one wrote which aborts, while its other part runs
+/// for the first time.
+#[test]
+fn a_part_runs_beside_one_that_runs_again() {
+    let mut transactions = model::aborts_side_by_side(2);
+    let [first, other] = [0, 1].map(|t: usize| transactions[t].1[0].0);
+    transactions.truncate(1);
+    transactions.push((2, vec![(first, 0, true), (other, 1, true)]));
+    check_transactions(transactions, "operation,eager", 2, 2);
+}

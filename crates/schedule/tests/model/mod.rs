@@ -29,6 +29,9 @@ pub struct Model {
     pub baseline: Option<Baseline>,
 }
 
+/// What a version holds while it is written.
+const TORN: u32 = 1;
+
 fn mix(value: u32) -> u32 {
     let value = (value ^ (value >> 15)).wrapping_mul(0x85eb_ca6b);
     let value = (value ^ (value >> 13)).wrapping_mul(0xc2b2_ae35);
@@ -153,9 +156,15 @@ impl Model {
         (first..).zip(&self.transactions[transaction as usize].1)
     }
 
+    fn version(&self, slot: u32) -> u32 {
+        let value = self.versions[slot as usize].load(Relaxed);
+        assert_ne!(value, TORN, "slot {slot} is read while it is written");
+        value
+    }
+
     fn source(&self, slot: u32, row_number: u64) -> u32 {
         match self.flow().source(slot) {
-            Some(source) => self.versions[source as usize].load(Relaxed),
+            Some(source) => self.version(source),
             None => row(row_number),
         }
     }
@@ -182,6 +191,7 @@ impl Model {
             if writes && part.is_none_or(|part| p == part) {
                 let found = self.source(slot, number);
                 let value = if aborts { found } else { written(transaction, reads, found) };
+                self.versions[slot as usize].store(TORN, Relaxed);
                 self.versions[slot as usize].store(value, Relaxed);
             }
         }
@@ -259,7 +269,7 @@ impl Execute for Model {
 
     fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
         let slots = || self.slots(transaction).filter(|(_, access)| access.2).map(|(slot, _)| slot);
-        let before: Vec<u32> = slots().map(|slot| self.versions[slot as usize].load(Relaxed)).collect();
+        let before: Vec<u32> = slots().map(|slot| self.version(slot)).collect();
         let mut aborts = false;
         if self.is_apart(transaction) {
             let count = u32::from(self.transactions[transaction as usize].0);
@@ -271,7 +281,7 @@ impl Execute for Model {
         } else {
             self.run(transaction, None);
         }
-        let is_other = |(slot, before): &(u32, u32)| self.versions[*slot as usize].load(Relaxed) != *before;
+        let is_other = |(slot, before): &(u32, u32)| self.version(*slot) != *before;
         slots().zip(before).filter(is_other).for_each(|(slot, _)| changed(slot));
         aborts
     }
