@@ -1,17 +1,17 @@
-//! Eager aborts of unstructured exploration (MorphStream §4.3.1): a transaction is repaired as soon as its verdict is an
-//! abort, and only those that read or write what is repaired wait meanwhile.
+//! Eager aborts of unstructured exploration (MorphStream §4.3.1): a transaction is repaired as soon as its verdict is
+//! an abort, and only those that read or write what is repaired wait meanwhile.
 //!
-//! **What.** Each transaction has a lock for its versions. A unit that runs holds its own transaction's lock and those of
-//! its sources for *reading*: it reads versions of the sources, and no other unit writes what it writes. Who judges or
-//! repairs a transaction holds that one's lock for *writing*, and those of its sources for reading. All are taken in
+//! **What.** Each transaction has a lock for its versions. A unit that runs holds its own transaction's lock and those
+//! of its sources for *reading*: it reads versions of the sources, and no other unit writes what it writes. Who judges
+//! or repairs a transaction holds that one's lock for *writing*, and those of its sources for reading. All are taken in
 //! position order, so nobody waits in a circle.
 //!
 //! **Coordinators.** The verdict operation of a transaction is run once, by one worker, after all its operations: the
-//! worker that runs it handles the abort, however many operations have failed. (The paper's coordinator is the worker of a transaction's
-//! first operation, to which the others send a message.) It reverts the transaction. Where a version has now
-//! another value, the parts that have read it are *stale*. The worker that makes the first part of a transaction stale has
-//! this transaction on its list, and takes those on it in position order: it runs the stale parts again, and the verdict
-//! operation if it has run, which may make others stale.
+//! worker that runs it handles the abort, however many operations have failed. (The paper's coordinator is the worker
+//! of a transaction's first operation, to which the others send a message.) It reverts the transaction. Where a version
+//! has now another value, the parts that have read it are *stale*. The worker that makes the first part of a
+//! transaction stale has this transaction on its list, and takes those on it in position order: it runs the stale parts
+//! again, and the verdict operation if it has run, which may make others stale.
 //!
 //! **Law.** When all units have run, no part is stale. *Why:* a worker counts a unit as run when its list is empty.
 //! And each version is then what the serial order gives, by induction in position order: once the sources have their
@@ -19,10 +19,11 @@
 //! under a lock for writing that the part held for reading, so it has run before, and says so, or reads the new value.
 //! A judge first runs again what is stale, so parts and verdict are of the same values.
 //!
-//! **Cost.** 8 bytes per transaction and 4 per slot; of a unit, an addition and a subtraction for each transaction that it
-//! reads and its own.
+//! **Cost.** 8 bytes per transaction and 4 per slot; of a unit, an addition and a subtraction for each transaction that
+//! it reads and its own.
 //!
-//! **Given up.** A transaction may run again more than once, where workers repair two of its sources one after the other.
+//! **Given up.** A transaction may run again more than once, where workers repair two of its sources one after the
+//! other.
 
 use crate::back_off::look;
 use crate::execute::Execute;
@@ -134,7 +135,8 @@ impl Executor {
         worker.times.abort += (scene.execute.now() - start).saturating_sub(worker.times.total() - others);
     }
 
-    /// Runs again the stale parts of a transaction that is held for writing. There are none where another worker was first.
+    /// Runs again the stale parts of a transaction that is held for writing. There are none where another worker was
+    /// first.
     fn run_stale<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, transaction: u32) {
         let parts = self.eager.stale[transaction as usize].swap(0, Ordering::Relaxed);
         if parts != 0 {
@@ -143,8 +145,8 @@ impl Executor {
         }
     }
 
-    /// A version has another value: the parts that have read it are stale. Puts each transaction of which none was before
-    /// on the list.
+    /// A version has another value: the parts that have read it are stale. Puts each transaction of which none was
+    /// before on the list.
     fn make_stale<E: Execute + ?Sized>(&self, execute: &E, list: &mut BinaryHeap<Reverse<u32>>, slot: u32) {
         self.readers_that_ran(execute, slot, |consumer, parts| {
             if self.eager.stale[consumer as usize].fetch_or(parts, Ordering::Relaxed) == 0 {

@@ -72,9 +72,9 @@
 //! # Other policies
 //!
 //! - **On versions** (all that follow): a unit is one of [`Flow`], and waits for the last write before it instead of
-//!   its neighbours. A transaction stays whole, or it is in parts. Where it is in parts and votes first, each leaves its
-//!   values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
-//!   they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
+//! its neighbours. A transaction stays whole, or it is in parts. Where it is in parts and votes first, each leaves its
+//! values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
+//! they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
 //! - **Chains** (granularity `Chain`): a unit is a chain of these ([`Chains`]), run from its beginning to its end.
 //! - **Structured**: units are claimed stratum by stratum (`explore.rs`).
 //! - **Eager, lazy**: units run before the verdict of their transaction; `repair.rs` repairs what was wrong.
@@ -214,9 +214,9 @@ impl Executor {
         }
     }
 
-    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::TRANSACTION`] unless
-    /// [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose memory can
-    /// be filled again.
+    /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::TRANSACTION`]
+    /// unless [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose
+    /// memory can be filled again.
     pub fn prepare(&mut self, runs: &mut Vec<SortedAccesses>) {
         mem::swap(&mut self.runs, runs);
         self.graph.assemble(&mut self.runs);

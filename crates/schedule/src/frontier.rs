@@ -34,7 +34,8 @@ impl Frontier {
         }
     }
 
-    /// Begins a run over this many units. `afresh`: the run before was ended by a panic, which leaves arrivals in counters.
+    /// Begins a run over this many units. `afresh`: the run before was ended by a panic, which leaves arrivals in
+    /// counters.
     pub(crate) fn begin(&mut self, units: u32, afresh: bool) {
         if afresh {
             self.counters.clear();
@@ -115,8 +116,8 @@ impl Frontier {
         }
     }
 
-    /// Tells the units that wait for a unit that it has run, and stacks those that became ready; but returns the first of
-    /// them in position order, since most other units may wait for that one.
+    /// Tells the units that wait for a unit that it has run, and stacks those that became ready; but returns the first
+    /// of them in position order, since most other units may wait for that one.
     #[inline]
     pub(crate) fn release<P: Precedence>(&self, precedence: &P, unit: u32, ready: &mut Vec<u32>) -> Option<u32> {
         let mut first = None;

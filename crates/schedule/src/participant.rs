@@ -1,9 +1,9 @@
 //! A worker that takes part in an epoch: it repeats a step, and waits when a step finds nothing to do.
 //!
-//! **Law.** A step never waits for another worker. What a starved worker waits for is made by a worker that has
-//! claimed it and that can advance; so while units are left, some participant advances, and a single one that is never
-//! helped completes the epoch. (A repair begins and ends within a step. So a step waits for workers that are inside of one
-//! at most, at the lock of `repair.rs` or for what they repair.)
+//! **Law.** A step never waits for another worker. What a starved worker waits for is made by a worker that has claimed
+//! it and that can advance; so while units are left, some participant advances, and a single one that is never helped
+//! completes the epoch. (A repair begins and ends within a step. So a step waits for workers that are inside of one at
+//! most, at the lock of `repair.rs` or for what they repair.)
 //!
 //! A worker keeps units in its hands between steps, and no other worker runs them: each participant goes on until it
 //! is [`Progress::Done`].

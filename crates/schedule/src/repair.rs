@@ -3,43 +3,44 @@
 //!
 //! # What
 //!
-//! Every operation writes its value into a version of its own, so nothing has to be undone: an aborted transaction
-//! puts the values that it found back into its versions, and what read them runs again. That is *repair*. It concerns the
+//! Every operation writes its value into a version of its own, so nothing has to be undone: an aborted transaction puts
+//! the values that it found back into its versions, and what read them runs again. That is *repair*. It concerns the
 //! transactions that were found to abort, those that have read versions of these, and so on. These are a graph: a
 //! transaction waits for those of them whose versions it has read. The graph is run by all workers, in the loop that
-//! runs units ([`Frontier`]): a transaction is reverted, or if a version that it has read has now another value, run again
-//! and judged again, or else left as it is.
+//! runs units ([`Frontier`]): a transaction is reverted, or if a version that it has read has now another value, run
+//! again and judged again, or else left as it is.
 //!
 //! **Law.** Repair ends, and then every version that was computed is what the serial order gives, as far as the
 //! verdicts known are those of the serial order. *Why:* consumers come after their source in position order, so the
-//! graph has no cycle; and by induction in position order the sources of each transaction are right when its turn comes,
-//! so its own versions are right afterwards. For the same reason each has one turn, also where aborts reverse later
-//! verdicts, which reverse still later ones: in a repair the verdict comes first.
+//! graph has no cycle; and by induction in position order the sources of each transaction are right when its turn
+//! comes, so its own versions are right afterwards. For the same reason each has one turn, also where aborts reverse
+//! later verdicts, which reverse still later ones: in a repair the verdict comes first.
 //!
 //! # Who and when
 //!
 //! *Eager, unstructured*: `eager.rs`, where each transaction is repaired by itself. The rest is told here.
 //!
-//! *Eager, structured*: the verdict operation of a transaction is a unit of its own, run when the transaction's operations have
-//! run. Aborts are collected, and the worker that runs the last unit of a stratum begins a repair of all that were found by
-//! then. Breadth first no unit runs then, and none of the next stratum does before the repair is over, since a unit counts
-//! as run only afterwards. Depth first other units may run: each holds the *gate* for reading.
+//! *Eager, structured*: the verdict operation of a transaction is a unit of its own, run when the transaction's
+//! operations have run. Aborts are collected, and the worker that runs the last unit of a stratum begins a repair of
+//! all that were found by then. Breadth first no unit runs then, and none of the next stratum does before the repair is
+//! over, since a unit counts as run only afterwards. Depth first other units may run: each holds the *gate* for
+//! reading.
 //!
 //! *Lazy*: all operations are explored without a verdict; then the workers share out the judging; then the last of
 //! them begins the repair.
 //!
-//! Beginning a repair holds the gate for writing. The worker that begins it finds the graph, and then takes part like any
-//! other. Each worker that comes by takes part before it goes on, and holds the gate for reading until the repair is over.
-//! Those that sleep are woken if the repair concerns [`SHARED_MIN`] transactions.
+//! Beginning a repair holds the gate for writing. The worker that begins it finds the graph, and then takes part like
+//! any other. Each worker that comes by takes part before it goes on, and holds the gate for reading until the repair
+//! is over. Those that sleep are woken if the repair concerns [`SHARED_MIN`] transactions.
 //!
-//! Readiness is counted, in repair as without it: a unit runs when its counter says so. States ([`State`]) are written after a
-//! unit has run, and only repair reads them, to know what has run.
+//! Readiness is counted, in repair as without it: a unit runs when its counter says so. States ([`State`]) are written
+//! after a unit has run, and only repair reads them, to know what has run.
 //!
-//! **Cost.** 8 bytes per transaction, 8 for each that a repair concerns, and a byte per unit. One worker finds the graph while
-//! the others wait.
+//! **Cost.** 8 bytes per transaction, 8 for each that a repair concerns, and a byte per unit. One worker finds the
+//! graph while the others wait.
 //!
-//! **Given up.** Operations of one transaction are run again by one worker. Where many transactions abort, repair is most
-//! of the work, and voting first, which repairs nothing, is the better policy.
+//! **Given up.** Operations of one transaction are run again by one worker. Where many transactions abort, repair is
+//! most of the work, and voting first, which repairs nothing, is the better policy.
 
 use crate::execute::Execute;
 use crate::executor::Executor;
@@ -66,8 +67,8 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Repair {
     /// Per unit. Written by the worker that runs it, and in a repair by the one that repairs its transaction.
     states: Vec<AtomicU8>,
-    /// The gate: read by each worker that takes part in a repair, and where one may begin at any time, by each that runs a
-    /// unit; written by the one that begins a repair. Held within a step only.
+    /// The gate: read by each worker that takes part in a repair, and where one may begin at any time, by each that
+    /// runs a unit; written by the one that begins a repair. Held within a step only.
     concerned: RwLock<Concerned>,
     /// Whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading by each
     /// worker that finds it over.
@@ -76,8 +77,8 @@ pub(crate) struct Repair {
     pools: Pools,
     /// How often a transaction was run again.
     redone: AtomicU32,
-    /// Transactions that were judged to abort and are not repaired yet. Added to while no worker repairs, emptied by the one
-    /// that begins a repair, so nothing was repaired since they were judged.
+    /// Transactions that were judged to abort and are not repaired yet. Added to while no worker repairs, emptied by
+    /// the one that begins a repair, so nothing was repaired since they were judged.
     found: Mutex<Vec<u32>>,
     /// Lazy: the next transaction to judge, claimed by workers, and how many were judged.
     next_judged: AtomicU32,
@@ -95,8 +96,8 @@ struct Concerned {
     number: Vec<u32>,
     /// By transaction: how many edges between those concerned end in it.
     pending: Vec<u32>,
-    /// By number: the parts that have read a version whose value is now another; and [`FOUND`]. Added to by workers that
-    /// repair a source, read by the one that repairs it.
+    /// By number: the parts that have read a version whose value is now another; and [`FOUND`]. Added to by workers
+    /// that repair a source, read by the one that repairs it.
     parts: Vec<AtomicU32>,
     /// Its units are the numbers.
     frontier: Frontier,

@@ -24,8 +24,8 @@ pub struct Worker {
     pub(crate) is_impatient: bool,
     /// In a repair: transactions that may be repaired now. Empty outside of it.
     pub(crate) repaired: Vec<u32>,
-    /// Eager: transactions with stale parts that are this worker's to run again, the first in position order on top. Empty
-    /// between units, as is the next.
+    /// Eager: transactions with stale parts that are this worker's to run again, the first in position order on top.
+    /// Empty between units, as is the next.
     pub(crate) stale: BinaryHeap<Reverse<u32>>,
     /// Eager: the sources that it holds.
     pub(crate) held: Vec<u32>,

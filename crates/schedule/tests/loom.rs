@@ -231,8 +231,8 @@ fn lazy_repair() {
     check_versions("operation,lazy", 1, 1);
 }
 
-/// A chain that waits for another one half-way: a round of two chains, then a round of one. Without a round of verdicts,
-/// which multiplies the schedules.
+/// A chain that waits for another one half-way: a round of two chains, then a round of one. Without a round of
+/// verdicts, which multiplies the schedules.
 #[test]
 fn tstream_in_rounds() {
     let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, false)])];
@@ -270,8 +270,8 @@ fn two_workers_repair_eagerly() {
     check_two_aborts("operation,eager", 2);
 }
 
-/// One part of a transaction runs again, since it has read what another one wrote which aborts, while its other part runs
-/// for the first time.
+/// One part of a transaction runs again, since it has read what another one wrote which aborts, while its other part
+/// runs for the first time.
 #[test]
 fn a_part_runs_beside_one_that_runs_again() {
     let mut transactions = model::aborts_side_by_side(2);

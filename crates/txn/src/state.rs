@@ -13,13 +13,13 @@
 //! other. The executor uses it where it speculates (eager and lazy aborts); where transactions vote first, an operation
 //! runs once and has no state.
 //!
-//! **Readiness is counted.** Whether an operation may run is said by the counter of its unit, not by a state. *Ready* is passed
-//! through when the unit has run, so no worker finds an operation ready by looking at states.
+//! **Readiness is counted.** Whether an operation may run is said by the counter of its unit, not by a state. *Ready*
+//! is passed through when the unit has run, so no worker finds an operation ready by looking at states.
 //!
-//! **Which transitions occur.** A part of a transaction takes T3. A verdict operation, and a transaction that runs whole, take T1
-//! and at once T2. If the verdict is an abort, repair moves the operations that have run by T4. Operations that run again
-//! take T5 and at once T2. T6 never occurs: an aborted operation leaves the value that it found in its version, so whatever an
-//! operation reads again is there when its turn comes.
+//! **Which transitions occur.** A part of a transaction takes T3. A verdict operation, and a transaction that runs
+//! whole, take T1 and at once T2. If the verdict is an abort, repair moves the operations that have run by T4.
+//! Operations that run again take T5 and at once T2. T6 never occurs: an aborted operation leaves the value that it
+//! found in its version, so whatever an operation reads again is there when its turn comes.
 //!
 //! **Differences to the paper.** The paper's T5 also leaves *blocked*; here an operation that has not run has read
 //! nothing, and stays blocked. The paper leaves *aborted* by "either RDY or BLK" without a name; that is T5 or T6 here.

@@ -7,10 +7,10 @@
 //!
 //! # Why the unsafe is sound
 //!
-//! Only the units of its own transaction write a version (the one part that writes the row), or the one worker that repairs
-//! the transaction, while none of its units and of those that read the version runs. Only units that the schedule runs
-//! after that one read it. [`Execute`] promises both. Rows are only read until all units have run; then one worker writes them. Key cells are
-//! never written, because the next epoch's prepare compares them concurrently.
+//! Only the units of its own transaction write a version (the one part that writes the row), or the one worker that
+//! repairs the transaction, while none of its units and of those that read the version runs. Only units that the
+//! schedule runs after that one read it. [`Execute`] promises both. Rows are only read until all units have run; then
+//! one worker writes them. Key cells are never written, because the next epoch's prepare compares them concurrently.
 
 use crate::access::serial::{Call, Located};
 use crate::environment::Environment;
@@ -519,7 +519,8 @@ impl<'a> VersionWork<'a> {
     fn aborted(&self, at: InputEvent) -> bool {
         let verdicts = self.calls[at.input].view.verdicts;
         #[allow(unsafe_code)]
-        // SAFETY: the event's place exists; this worker was the last to write it, or the schedule orders it after that one.
+        // SAFETY: the event's place exists; this worker was the last to write it, or the schedule orders it after that
+        // one.
         let verdict = unsafe { verdicts.add(at.event as usize).read() };
         !verdict.is_committed()
     }
