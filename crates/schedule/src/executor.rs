@@ -72,12 +72,12 @@
 //! # Other policies
 //!
 //! - **On versions** (all that follow): a unit is one of [`Flow`], and waits for the last write before it instead of
-//! its neighbours. A transaction stays whole, or it is in parts. Where it is in parts and votes first, each leaves its
-//! values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
-//! they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
+//!   its neighbours. A transaction stays whole, or it is in parts. Where it is in parts and votes first, each leaves its
+//!   values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
+//!   they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
 //! - **Chains** (granularity `Chain`): a unit is a chain of these ([`Chains`]), run from its beginning to its end.
 //! - **Structured**: units are claimed stratum by stratum (`explore.rs`).
-//! - **Eager, lazy**: units run before the verdict of their transaction; `repair.rs` repairs what was wrong.
+//! - **Eager, lazy**: units run before the verdict of their transaction; `eager.rs` and `repair.rs` repair what was wrong.
 //!
 //! All are linked as above; on versions, linking also follows the values. The worker that links the last partition
 //! finds the chains and the strata while the others wait.

@@ -15,8 +15,8 @@
 //! # The loop and its modules
 //!
 //! `executor` moves *units* through three steps that do not depend on each other, and a policy is a
-//! variant of each: *find* a unit and *release* its successors (`explore`), *run* it (on speculation:
-//! `repair`).
+//! variant of each: *find* a unit and *release* its successors (`explore`, by the counters of `frontier`),
+//! *run* it (on speculation: `eager`, `repair`).
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
