@@ -677,7 +677,8 @@ WRONG_OPTIONS = [
     (
         dict(scheduling="quickly"),
         "scheduling: 'quickly' is no policy: say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation, "
-        "then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')",
+        "then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy'); without bfs and dfs also "
+        "shared-per-socket or shared-nothing, then patient",
     ),
     (
         dict(state="s", sync="never"),

@@ -221,10 +221,10 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
         figure("ts12", "the punctuation interval", intervals.collect(), ways("auto transaction tstream")),
         figure(
             "ts14",
-            "sharing work: chains that workers own, a common pool",
+            "sharing work: everything, nothing, with and without stealing; strata",
             with_time.into(),
             ways(
-                "transaction,dfs transaction transaction,bfs transaction,versions,dfs transaction,versions transaction,versions,bfs",
+                "transaction transaction,shared-nothing transaction,shared-nothing,patient transaction,dfs transaction,bfs",
             ),
         ),
     ]
@@ -275,8 +275,8 @@ fn simulation(round_ns: f64) -> Figure {
         let skews = vary(&[knobs], &[0.2, 0.99], |k, v| k.theta = v);
         of(workload, vary(&skews, &[1.0, 10.0], |k, v| k.work = rounds(v, round_ns)))
     });
-    let ways = ways(&crate::simulation::POLICIES.join(" "));
-    let title = "policies on 1 to 64 processors, simulated";
+    let ways = crate::simulation::schedulings().into_iter().map(|scheduling| Way { scheduling, workers: 2 }).collect();
+    let title = "policies and schemes on 1 to 64 processors, simulated (MorphStream 18b)";
     Figure { id: "simulation", title, kind: Kind::Simulation, points: points.collect(), ways }
 }
 

@@ -1,4 +1,4 @@
-//! A discrete-event simulation of the executor: the units of an epoch, on a number of workers.
+//! A discrete-event simulation of the executor under its policies: the units of an epoch, on a number of workers.
 //!
 //! What is simulated is who runs which unit when, by the rules of `tidemill_schedule`, not how: a worker goes on with
 //! what it has made ready, else takes the ready unit that is first in position order (unstructured); takes units of a
@@ -17,8 +17,12 @@ pub struct Costs {
     pub unit: f64,
     /// More, where something that it waits for was run by another worker.
     pub transfer: f64,
-    /// The wait for all workers after a stratum.
+    /// The wait for all workers after a stratum or a round.
     pub barrier: f64,
+    /// In turns: for a turn that another worker passes on.
+    pub line: f64,
+    /// In turns: per transaction, to insert its requests while it has the turn.
+    pub insert: f64,
 }
 
 /// When each unit ends at the earliest, whatever the number of workers; and the latest of it, the critical path.
@@ -187,7 +191,7 @@ mod tests {
     #[test]
     fn one_chain_takes_turns_and_stays_with_its_worker() {
         let graph = graph((0..64).map(|_| vec![7]));
-        let costs = Costs { unit: 10.0, transfer: 1_000.0, barrier: 50.0 };
+        let costs = Costs { unit: 10.0, transfer: 1_000.0, barrier: 50.0, ..Costs::default() };
         assert_eq!(time(&graph, costs, Explore::Unstructured, 8), 64.0 * 110.0);
         assert_eq!(time(&graph, costs, ALL[1], 1), 64.0 * 110.0);
         // Each next unit is another worker's, or the chain is one's.

@@ -44,6 +44,12 @@ fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
 }
 
+/// The policy as it is, or as often as that with owners of rows.
+fn in_a_way_to_share(policy: Policy, random: &mut Random) -> Policy {
+    let ways = policy.in_ways_to_share();
+    if random.chance(50) { policy } else { ways[random.below(ways.len())] }
+}
+
 fn configuration(random: &mut Random) -> (Options, usize) {
     let epoch = match random.below(6) {
         0 => EpochSize::Auto,
@@ -64,7 +70,7 @@ fn configuration(random: &mut Random) -> (Options, usize) {
             format!("{policy}@{some}").parse().expect("a policy on some workers")
         }
         5 => Scheduling::ByGroup(Policies::new(&[0; 3].map(|_| policies[random.below(policies.len())]))),
-        _ => Scheduling::Fixed(policies[random.below(policies.len())]),
+        _ => Scheduling::Fixed(in_a_way_to_share(policies[random.below(policies.len())], random)),
     };
     let options = Options { workers, epoch, scheduling, ..Options::default() };
     (options, [1, 3, 16, 1000][random.below(4)])
@@ -238,6 +244,9 @@ fn random_histories() {
         .map(Scheduling::Fixed)
         .all(|policy| (1..=4).all(|workers| [false, true].iter().all(|&two| ways.contains(&(policy, workers, two)))));
     assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
+    let is_shared = |policy: &Policy| ways.iter().any(|way| way.0 == Scheduling::Fixed(*policy));
+    let has_shared = Policy::all().into_iter().flat_map(Policy::in_ways_to_share).all(|policy| is_shared(&policy));
+    assert!(has_shared || histories < ALL_WAYS, "{histories} histories leave out a way to share: {ways:?}");
 }
 
 /// One in this number of plans is called.

@@ -76,6 +76,8 @@
 //!   values in versions that nobody reads yet; the verdict operation, which runs after them, puts the values back that
 //!   they found if the transaction aborts, and then tells those that wait for a version of it. Nothing else changes.
 //! - **Chains** (granularity `Chain`): a unit is a chain of these ([`Chains`]), run from its beginning to its end.
+//! - **Shared per socket, shared nothing**: a unit that is ready goes on the stack of the worker that made it so if it is
+//!   that worker's or socket's, and into the pool of those it belongs to if not (`pools.rs`).
 //! - **Structured**: units are claimed stratum by stratum (`explore.rs`).
 //! - **Eager, lazy**: units run before the verdict of their transaction; `eager.rs` and `repair.rs` repair what was wrong.
 //!
@@ -88,6 +90,7 @@
 use crate::eager::Eager;
 use crate::execute::Execute;
 use crate::frontier::Frontier;
+use crate::owners::Owners;
 use crate::participant::Participant;
 use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use crate::pools::Pools;
@@ -152,6 +155,8 @@ pub struct Executor {
     /// Read by all workers at every unit, and written a few times in an epoch.
     common: CachePadded<Common>,
     pub(crate) pools: Pools,
+    /// Where rows have owners.
+    owners: Owners,
     pub(crate) repair: Repair,
     /// Unstructured, eager aborts.
     pub(crate) eager: Eager,
@@ -209,6 +214,7 @@ impl Executor {
                 at_fault: AtomicU32::new(NO_UNIT),
             }),
             pools: Pools::new(sockets),
+            owners: Owners::default(),
             repair: Repair::new(sockets),
             eager: Eager::default(),
         }
@@ -251,9 +257,10 @@ impl Executor {
         assert_eq!(accesses.transactions() as u32, self.graph.transactions(), "the accesses are not those prepared");
         assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
         self.policy = policy;
-        if policy.explore == Explore::Structured(Search::Dfs) && !policy.on_versions() {
-            let structure = self.structure.get_mut().unwrap_or_else(PoisonError::into_inner);
-            structure.shares.find_owners(accesses);
+        self.pools.share(policy.sharing);
+        let owns_transactions = policy.explore == Explore::Structured(Search::Dfs) && !policy.on_versions();
+        if owns_transactions || policy.sharing.has_owners() {
+            self.owners.find(accesses);
         }
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.verdicts());
@@ -380,7 +387,11 @@ impl Executor {
     fn share_out(&self, Structure { strata, shares, unfinished, .. }: &mut Structure) {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
             match self.policy.granularity {
-                Granularity::Transaction(Rows::InPlace) => shares.own(strata.members(), self.workers),
+                Granularity::Transaction(Rows::InPlace) => {
+                    // A transaction without rows is anybody's.
+                    let owner = |t| self.owner(t, None, self.workers).unwrap_or(t % self.workers);
+                    shares.own(strata.members(), self.workers, owner);
+                }
                 _ => shares.deal(strata.members(), self.workers),
             }
         }
@@ -388,6 +399,18 @@ impl Executor {
         if self.policy.abort == Abort::Eager {
             unfinished.extend((0..strata.depth()).map(|stratum| AtomicU32::new(strata.bounds(stratum).len() as u32)));
         }
+    }
+
+    /// The owner of a unit, one of `count`: of the first row that it touches. `chains`: where these are units.
+    pub(crate) fn owner(&self, unit: u32, chains: Option<&Chains>, count: u32) -> Option<u32> {
+        let slot = match self.policy.on_versions() {
+            false => self.graph.operations(unit).next(),
+            true => {
+                let unit = chains.map_or(unit, |chains| chains.units_of(unit)[0]);
+                self.flow.operations(&self.graph, unit).next()
+            }
+        };
+        slot.map(|slot| self.owners.of(slot, count))
     }
 
     /// Adds what the worker has run to the common count.

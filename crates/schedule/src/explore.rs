@@ -30,7 +30,8 @@ impl Executor {
         worker.executed += 1;
         match self.policy.explore {
             Explore::Unstructured => {
-                worker.next = self.frontier.release(scene.precedence, unit, &mut worker.ready);
+                let gives = |unit| self.give_away(scene, worker.id, unit);
+                worker.next = self.frontier.release(scene.precedence, unit, &mut worker.ready, gives);
             }
             // Nothing waits for single units: strata are shared out one after the other.
             Explore::Structured(Search::Bfs) => {}
@@ -50,8 +51,9 @@ impl Executor {
     fn find<P: Precedence, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Step {
         let claimed = match self.policy.explore {
             Explore::Unstructured => {
-                self.pools.take(worker.id, &mut worker.ready, self.workers as usize);
-                !worker.ready.is_empty() || self.frontier.look(scene.precedence, self.workers, &mut worker.ready)
+                self.pools.take(worker.id, &mut worker.ready, self.workers as usize, worker.is_impatient);
+                let gives = |unit| self.give_away(scene, worker.id, unit);
+                !worker.ready.is_empty() || self.frontier.look(scene.precedence, self.workers, &mut worker.ready, gives)
             }
             Explore::Structured(search) => {
                 let awaited = match search {
@@ -65,6 +67,7 @@ impl Executor {
             }
         };
         if claimed {
+            worker.is_impatient = false;
             return Step::Advanced;
         }
         self.report(worker);
@@ -73,6 +76,18 @@ impl Executor {
             Abort::Lazy => self.settle(scene, worker),
             Abort::Eager | Abort::VoteFirst => Step::Done,
         }
+    }
+
+    /// Gives a unit that is ready to the workers that it belongs to. False if this one is among them.
+    #[inline]
+    fn give_away<P, E: ?Sized>(&self, scene: &Scene<'_, P, E>, worker: usize, unit: u32) -> bool {
+        if !self.policy.sharing.has_owners() {
+            return false;
+        }
+        let chains = (self.policy.granularity == Granularity::Chain).then_some(&scene.structure.chains);
+        let owner = self.owner(unit, chains, self.pools.parts());
+        let other = owner.filter(|&part| part != self.pools.part_of(worker));
+        other.inspect(|&part| self.pools.give(part, unit)).is_some()
     }
 
     /// Breadth first: claims units of the first stratum that has any left, and stacks them once all units of the

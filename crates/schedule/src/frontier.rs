@@ -91,10 +91,17 @@ impl Frontier {
         finished
     }
 
-    /// Claims a block of units and stacks those that are ready, the first on top. False if all are claimed.
-    pub(crate) fn look<P: Precedence>(&self, precedence: &P, workers: u32, ready: &mut Vec<u32>) -> bool {
+    /// Claims a block of units and stacks those that are ready, the first on top, but for those that it gives away. False
+    /// if all are claimed.
+    pub(crate) fn look<P: Precedence>(
+        &self,
+        precedence: &P,
+        workers: u32,
+        ready: &mut Vec<u32>,
+        gives: impl Fn(u32) -> bool,
+    ) -> bool {
         let Some(block) = self.claim(workers, |_| self.units()) else { return false };
-        ready.extend(block.rev().filter(|&unit| self.is_ready(precedence, unit)));
+        ready.extend(block.rev().filter(|&unit| self.is_ready(precedence, unit) && !gives(unit)));
         true
     }
 
@@ -116,14 +123,20 @@ impl Frontier {
         }
     }
 
-    /// Tells the units that wait for a unit that it has run, and stacks those that became ready; but returns the first
-    /// of them in position order, since most other units may wait for that one.
+    /// Tells the units that wait for a unit that it has run, and stacks those that became ready and that it does not
+    /// give away; but returns the first of them in position order, since most other units may wait for that one.
     #[inline]
-    pub(crate) fn release<P: Precedence>(&self, precedence: &P, unit: u32, ready: &mut Vec<u32>) -> Option<u32> {
+    pub(crate) fn release<P: Precedence>(
+        &self,
+        precedence: &P,
+        unit: u32,
+        ready: &mut Vec<u32>,
+        gives: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
         let mut first = None;
         precedence.tell(unit, |told| {
             debug_assert!(told > unit, "unit {unit} tells {told}, which is not after it");
-            if self.arrive(told) {
+            if self.arrive(told) && !gives(told) {
                 match first {
                     None => first = Some(told),
                     Some(other) => {

@@ -218,6 +218,8 @@ impl Executor {
                     if self.pools.is_dry() {
                         return Progress::Starved;
                     }
+                    // It leaves no unit behind that it gave away.
+                    worker.is_impatient = true;
                 }
                 Step::Done => return Progress::Done,
             }
@@ -232,6 +234,9 @@ impl Executor {
         let is_called = || self.repair.is_under_way() || self.is_poisoned();
         worker.wait(execute, || match awaited {
             Awaited::Linked => pools.wait_for(id, || self.is_arranged() || self.is_poisoned()),
+            Awaited::Work if is_patient && pools.is_patient() => {
+                _ = look(SPINS_MAX * PATIENCE, || !pools.is_own_dry(id) || self.frontier.is_finished() || is_called());
+            }
             Awaited::Work => pools.wait(id, || self.frontier.is_finished() || is_called()),
             Awaited::Stratum(start) => pools.wait_for(id, || self.frontier.finished() >= start || is_called()),
             Awaited::Turn { unit, pending } => {
@@ -243,7 +248,11 @@ impl Executor {
             }
             Awaited::Settled => pools.wait_for(id, || self.repair.is_settled() || is_called()),
         });
-        worker.is_impatient = matches!(awaited, Awaited::Turn { .. });
+        worker.is_impatient = match awaited {
+            Awaited::Turn { .. } => true,
+            Awaited::Work => pools.is_patient(),
+            Awaited::Linked | Awaited::Stratum(_) | Awaited::Settled => false,
+        };
         self.stop_if_poisoned();
     }
 }

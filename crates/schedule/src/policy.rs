@@ -1,4 +1,4 @@
-//! The three choices of scheduling (MorphStream §4), each an enum of its own.
+//! The choices of scheduling, each an enum of its own: three of MorphStream (§4), one of TStream (2020, §IV-E).
 
 use std::fmt;
 use std::str::FromStr;
@@ -62,6 +62,28 @@ pub enum Abort {
     Lazy,
 }
 
+/// Which workers run a unit that is ready (TStream 2020, §IV-E). A choice where exploration is unstructured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// All: shared-everything. What a worker has to spare goes to workers on its socket first.
+    #[default]
+    Everything,
+    /// Those on the socket that its first row belongs to: shared-per-socket.
+    Socket(Stealing),
+    /// The one that its first row belongs to: shared-nothing.
+    Nothing(Stealing),
+}
+
+/// When a worker takes units that belong to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stealing {
+    /// When it has none of its own.
+    AtOnce,
+    /// When it has waited for its own in vain. So they are not stolen while those they belong to take part; but an epoch
+    /// waits for no worker, which may be in another stage or not have a processor.
+    AtLast,
+}
+
 /// How the access stage of an epoch is executed. By default serially.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
@@ -71,24 +93,30 @@ pub struct Policy {
     pub granularity: Granularity,
     /// What happens to a transaction that fails a requirement.
     pub abort: Abort,
+    /// Which workers run a unit that is ready.
+    pub sharing: Sharing,
 }
 
 impl Policy {
     /// One worker, position order.
-    pub const EPOCH: Policy =
-        Policy { explore: Explore::Unstructured, granularity: Granularity::Epoch, abort: Abort::VoteFirst };
+    pub const EPOCH: Policy = Policy {
+        explore: Explore::Unstructured,
+        granularity: Granularity::Epoch,
+        abort: Abort::VoteFirst,
+        sharing: Sharing::Everything,
+    };
     /// All workers, transaction by transaction.
     pub const TRANSACTION: Policy = Policy { granularity: Granularity::Transaction(Rows::InPlace), ..Policy::EPOCH };
 
-    /// All policies: the serial one, and every combination of the other choices. A transaction that runs whole votes as
-    /// it runs, so it has no choice of when.
+    /// All policies that share everything: the serial one, and every combination of the other choices. A transaction that
+    /// runs whole votes as it runs, so it has no choice of when.
     pub fn all() -> Vec<Policy> {
         let mut all = vec![Policy::EPOCH];
         let whole = [Rows::InPlace, Rows::Versions].map(Granularity::Transaction);
         for granularity in whole.into_iter().chain([Granularity::Chain, Granularity::Operation]) {
             for explore in [Explore::Unstructured, Explore::Structured(Search::Bfs), Explore::Structured(Search::Dfs)] {
                 for abort in [Abort::VoteFirst, Abort::Eager, Abort::Lazy] {
-                    let policy = Policy { explore, granularity, abort };
+                    let policy = Policy { explore, granularity, abort, ..Policy::EPOCH };
                     if policy.takes_apart() || abort == Abort::VoteFirst {
                         all.push(policy);
                     }
@@ -96,6 +124,13 @@ impl Policy {
             }
         }
         all
+    }
+
+    /// The policy in every way to share that it has.
+    pub fn in_ways_to_share(self) -> Vec<Policy> {
+        let is_shared = self.granularity != Granularity::Epoch && self.explore == Explore::Unstructured;
+        let all = Sharing::ALL.into_iter().filter(|&sharing| is_shared || sharing == Sharing::Everything);
+        all.map(|sharing| Policy { sharing, ..self }).collect()
     }
 
     /// Whether operations work on versions of the rows rather than on the rows.
@@ -123,6 +158,30 @@ impl Policy {
     }
 }
 
+impl Sharing {
+    /// All ways to share.
+    pub const ALL: [Sharing; 5] = [
+        Sharing::Everything,
+        Sharing::Socket(Stealing::AtOnce),
+        Sharing::Socket(Stealing::AtLast),
+        Sharing::Nothing(Stealing::AtOnce),
+        Sharing::Nothing(Stealing::AtLast),
+    ];
+
+    /// Whether a unit belongs to some of the workers.
+    pub fn has_owners(self) -> bool {
+        self != Sharing::Everything
+    }
+
+    /// When units of others are taken.
+    pub fn stealing(self) -> Stealing {
+        match self {
+            Sharing::Everything => Stealing::AtOnce,
+            Sharing::Socket(stealing) | Sharing::Nothing(stealing) => stealing,
+        }
+    }
+}
+
 /// The words of the choices: the granularity, then those of the others that are not the default.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,14 +203,23 @@ impl fmt::Display for Policy {
             Abort::Eager => ",eager",
             Abort::Lazy => ",lazy",
         };
-        write!(f, "{granularity}{explore}{abort}")
+        let shared = match self.sharing {
+            Sharing::Everything => "",
+            Sharing::Socket(_) => ",shared-per-socket",
+            Sharing::Nothing(_) => ",shared-nothing",
+        };
+        let stealing = match self.sharing.stealing() {
+            Stealing::AtOnce => "",
+            Stealing::AtLast => ",patient",
+        };
+        write!(f, "{granularity}{explore}{abort}{shared}{stealing}")
     }
 }
 
 /// A text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no policy: say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy')"
+    "'{0}' is no policy: say auto; epoch; transaction, then versions, then bfs or dfs; or chain or operation, then bfs or dfs, then eager or lazy, with commas (as in 'operation,dfs,lazy'); without bfs and dfs also shared-per-socket or shared-nothing, then patient"
 )]
 pub struct PolicyError(String);
 
@@ -159,7 +227,8 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Policy, PolicyError> {
-        let found = Policy::all().into_iter().find(|policy| policy.to_string() == text);
+        let all = Policy::all().into_iter().flat_map(Policy::in_ways_to_share);
+        let found = all.into_iter().find(|policy| policy.to_string() == text);
         found.ok_or_else(|| PolicyError(text.into()))
     }
 }
@@ -174,9 +243,13 @@ mod tests {
         assert_eq!(Policy::TRANSACTION.to_string(), "transaction");
         let all = Policy::all();
         assert_eq!(all.len(), 25);
-        for policy in &all {
+        let shared: Vec<Policy> = all.iter().flat_map(|policy| policy.in_ways_to_share()).collect();
+        assert_eq!(shared.len(), 25 + 4 * 8);
+        for policy in &shared {
             assert_eq!(policy.to_string().parse(), Ok(*policy));
         }
+        let patient = Policy { sharing: Sharing::Nothing(Stealing::AtLast), ..Policy::TRANSACTION };
+        assert_eq!(patient.to_string(), "transaction,shared-nothing,patient");
         assert!(
             "transaction,quick"
                 .parse::<Policy>()

@@ -77,6 +77,16 @@ impl Pool {
         }
     }
 
+    /// Puts a unit here.
+    pub(crate) fn give(&self, unit: u32) {
+        let mut ready = self.lock();
+        ready.push(unit);
+        self.dry.store(false, Ordering::Relaxed);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.wake.notify_one();
+        }
+    }
+
     /// Moves a worker's share of the pool to its stack.
     pub(crate) fn take(&self, stack: &mut Vec<u32>, workers: usize) {
         if self.is_dry() {

@@ -390,14 +390,14 @@ impl Executor {
             if let Some(number) = next.take().or_else(|| ready.pop()) {
                 self.repair_one(scene, worker.id, concerned, number);
                 repaired += 1;
-                next = frontier.release(&edges, number, &mut ready);
+                next = frontier.release(&edges, number, &mut ready, |_| false);
                 if !ready.is_empty() && frontier.is_claimed() && pools.is_wanting(worker.id) {
                     pools.put(worker.id, &mut ready);
                 }
                 continue;
             }
-            pools.take(worker.id, &mut ready, self.workers as usize);
-            if !ready.is_empty() || frontier.look(&edges, self.workers, &mut ready) {
+            pools.take(worker.id, &mut ready, self.workers as usize, false);
+            if !ready.is_empty() || frontier.look(&edges, self.workers, &mut ready, |_| false) {
                 continue;
             }
             if frontier.count(mem::take(&mut repaired)) == frontier.units() {

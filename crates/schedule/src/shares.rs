@@ -1,24 +1,21 @@
 //! Structured exploration, depth first: which worker runs which unit is settled before anything runs.
 //!
-//! **What.** Granularity `Transaction`, in place: rows have owners (shared-nothing; TStream 2020, §IV-E). The owner of a
-//! row follows from a hash of its identity, so it is the same in each epoch, and a transaction belongs to the owner of
-//! the first row that it touches. Otherwise the members of strata are dealt out one by one, so that each stratum is spread
+//! **What.** Granularity `Transaction`, in place: rows have owners ([`crate::owners`]), to whom transactions belong. Otherwise
+//! the members of strata are dealt out one by one, so that each stratum is spread
 //! evenly. A worker takes its own share, and another only if that has no worker.
 //! **Invariant.** A share is in the order of strata. So in a share that has a unit of the lowest unfinished stratum, the
 //! next unit is of that stratum, and all that it waits for has run: some worker can always go on.
-//! **Cost.** A pass over the transactions where rows have owners, one over the units, and 4 bytes for each of both.
+//! **Cost.** A pass over the units, and 4 bytes for each.
 //! **Given up.** Balance: a hot row belongs to one worker.
 
 use crate::sync::{AtomicBool, Ordering};
 use std::ops::Range;
-use tidemill_txn::{Accesses, Buckets};
+use tidemill_txn::Buckets;
 
 /// The units of an epoch by share. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     units: Buckets,
-    /// Where rows have owners, by transaction: a number of its owner, the same for any number of shares.
-    owners: Vec<u32>,
     /// By share, whether a worker has taken it. Set by that worker.
     taken: Vec<AtomicBool>,
 }
@@ -31,18 +28,9 @@ impl Shares {
         self.offer(count);
     }
 
-    /// Finds the owners of transactions with these accesses.
-    pub fn find_owners(&mut self, accesses: Accesses<'_>) {
-        // One without rows is anybody's.
-        let number = |t: usize| accesses.rows_of(t).first().map_or(t as u32, |row| row.hashed() as u32);
-        self.owners.clear();
-        self.owners.extend((0..accesses.transactions()).map(number));
-    }
-
-    /// Puts each transaction into the one of `count` shares that is its owner's.
-    pub fn own(&mut self, transactions: &[u32], count: u32) {
-        let Shares { units, owners, .. } = self;
-        units.fill(count, || transactions.iter().map(|&t| (owners[t as usize] % count, t)));
+    /// Puts each unit, in the order of strata, into the one of `count` shares that is its owner's.
+    pub fn own(&mut self, units: &[u32], count: u32, owner: impl Fn(u32) -> u32) {
+        self.units.fill(count, || units.iter().map(|&unit| (owner(unit), unit)));
         self.offer(count);
     }
 
@@ -71,7 +59,6 @@ impl Shares {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_txn::{AccessBuffer, RowId};
 
     /// The units of each share, taken by the workers from the last to the first.
     fn shares(shares: &Shares, count: u32) -> Vec<Vec<u32>> {
@@ -92,37 +79,16 @@ mod tests {
     }
 
     #[test]
+    fn units_are_put_where_their_owner_is() {
+        let mut owned = Shares::default();
+        owned.own(&[4, 0, 3, 1, 2], 3, |unit| unit % 2);
+        assert_eq!(shares(&owned, 3), [vec![4, 0, 2], vec![3, 1], vec![]]);
+    }
+
+    #[test]
     fn a_worker_takes_its_own_share_before_that_of_another() {
         let mut dealt = Shares::default();
         dealt.deal(&[0, 1, 2], 3);
         assert_eq!([1, 1, 5, 0].map(|worker| dealt.take(worker)), [Some(1..2), Some(2..3), Some(0..1), None]);
-    }
-
-    /// Whatever else is in the epoch, and in whatever order.
-    #[test]
-    fn a_row_has_the_same_owner_in_each_epoch() {
-        let owners = |rows: &[u64], count: u32| {
-            let mut epoch = AccessBuffer::new();
-            rows.iter().for_each(|&row| epoch.push((row > 0).then_some(RowId(row << 6))));
-            let all: Vec<u32> = (0..rows.len() as u32).rev().collect();
-            let mut owned = Shares::default();
-            owned.find_owners(epoch.accesses());
-            owned.own(&all, count);
-            let shares = shares(&owned, count);
-            assert!(shares.iter().all(|share| share.is_sorted_by(|a, b| a > b)), "in the order given: {shares:?}");
-            assert_eq!(shares.concat().len(), rows.len());
-            let of = |t: u32| shares.iter().position(|share| share.contains(&t)).expect("each is in one");
-            (0..).zip(rows).map(|(t, &row)| (row, of(t))).filter(|(row, _)| *row > 0).collect::<Vec<_>>()
-        };
-        for count in [1, 2, 3, 5] {
-            let rows: Vec<u64> = (0..300).map(|t| t % 60).collect();
-            let first = owners(&rows, count);
-            let second = owners(&rows.iter().rev().copied().chain(60..90).collect::<Vec<_>>(), count);
-            for (row, owner) in &first {
-                assert!(second.iter().filter(|other| other.0 == *row).all(|other| other.1 == *owner), "row {row}");
-            }
-            let owned = |share: usize| first.iter().any(|(_, owner)| *owner == share);
-            assert!((0..count as usize).all(owned), "{count} shares: one has no row of 59");
-        }
     }
 }

@@ -20,7 +20,7 @@ pub struct Worker {
     pub(crate) claimed: Range<u32>,
     /// Depth first: what is left of each share that is this worker's.
     pub(crate) shares: Vec<Range<u32>>,
-    /// Depth first: it has waited long enough for the next unit of its shares, and may take another share.
+    /// It has waited long enough for units of its own, and may take those of others.
     pub(crate) is_impatient: bool,
     /// In a repair: transactions that may be repaired now. Empty outside of it.
     pub(crate) repaired: Vec<u32>,

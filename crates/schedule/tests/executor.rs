@@ -120,7 +120,8 @@ fn parallel(executor: &mut Executor, epoch: &AccessBuffer, workers: usize, rando
     let partitioning = Partitioning::with_bits(random.below(5) as u32);
     executor.prepare(&mut runs(epoch, slices, partitioning));
     let in_place = |policy: &Policy| policy.granularity == Granularity::Transaction(Rows::InPlace);
-    let policies: Vec<Policy> = Policy::all().into_iter().filter(in_place).collect();
+    let policies = Policy::all().into_iter().filter(in_place).flat_map(Policy::in_ways_to_share);
+    let policies: Vec<Policy> = policies.collect();
     let policy = policies[random.below(policies.len() as u64) as usize];
     executor.arrange(policy, epoch.accesses(), &UseBuffer::default());
     let histories = Histories::new(epoch, 0);
@@ -171,7 +172,8 @@ fn versions_end_as_serially_under_every_policy() {
     assert_eq!(policies.len(), 21);
     let mut redone = 0;
     for round in 0..1500 {
-        let policy = policies[round % policies.len()];
+        let ways = policies[round % policies.len()].in_ways_to_share();
+        let policy = ways[random.below(ways.len() as u64) as usize];
         let workers = 1 + random.below(4) as usize;
         let rows = [2, 6, 50][random.below(3) as usize];
         let transactions = (0..random.below(120)).map(|_| model::random_transaction(&mut random, rows)).collect();

@@ -187,6 +187,14 @@ fn strata_depth_first() {
     check_versions("operation,dfs", 3, 2);
 }
 
+/// Units that are given to another worker, which may not have come yet or may have gone to sleep.
+#[test]
+fn units_that_belong_to_others() {
+    check_versions("transaction,versions,shared-nothing", 3, 2);
+    check_versions("transaction,versions,shared-nothing,patient", 3, 2);
+    check_versions("operation,lazy,shared-per-socket,patient", 1, 1);
+}
+
 /// Parts, and a verdict before anyone reads what they wrote.
 #[test]
 fn operations_that_vote_first() {

@@ -8,13 +8,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Policy, Progress, Worker};
 use tidemill_txn::sample::{self, Random};
-use tidemill_txn::{AccessBuffer, Partitioning, SortedAccesses, UseBuffer};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses, UseBuffer};
 
-/// Every policy that explores a graph.
+/// Every policy that explores a graph, in every way to share.
 fn parallel_policies() -> Vec<Policy> {
-    let all: Vec<Policy> =
-        Policy::all().into_iter().filter(|policy| policy.granularity != Granularity::Epoch).collect();
-    assert_eq!(all.len(), 24);
+    let all = Policy::all().into_iter().filter(|policy| policy.granularity != Granularity::Epoch);
+    let all: Vec<Policy> = all.flat_map(Policy::in_ways_to_share).collect();
+    assert_eq!(all.len(), 24 + 4 * 8);
     all
 }
 
@@ -201,6 +201,43 @@ fn a_worker_that_is_never_helped_completes_every_policy() {
             assert!(rows.result() == serial.result(), "{policy}");
         }
     }
+}
+
+/// Transactions that wait for nothing, on these rows: which of two workers runs each, if the first one steps until it
+/// starves before the second one comes.
+fn one_after_the_other(policy: &str, rows: &[u64]) -> Vec<usize> {
+    let mut epoch = AccessBuffer::new();
+    rows.iter().for_each(|&row| epoch.push([RowId(row << 20)]));
+    let rows = Rows::new(&epoch);
+    let policy = policy.parse().expect("a policy");
+    let mut executor = in_place(&epoch, policy, 2, &mut Random::new(1));
+    executor.limit(2);
+    let traced = Traced::new(&rows);
+    let mut workers = [0, 1].map(Worker::new);
+    let mut present: Vec<Participant<'_, _>> =
+        workers.iter_mut().map(|worker| executor.join(worker, &traced)).collect();
+    for participant in &mut present {
+        while participant.step() == Progress::Advanced {}
+    }
+    present.iter_mut().for_each(|participant| assert_eq!(participant.step(), Progress::Done));
+    drop(present);
+    let mut trace = traced.trace();
+    trace.sort_unstable_by_key(|&(_, unit)| unit);
+    trace.into_iter().map(|(worker, _)| worker).collect()
+}
+
+#[test]
+fn a_row_stays_with_its_owner_until_one_waits_in_vain() {
+    let (rows, others): (Vec<u64>, Vec<u64>) = ((0..400).collect(), (0..400).rev().chain(900..1300).collect());
+    for policy in ["transaction", "transaction,shared-nothing", "transaction,shared-per-socket,patient"] {
+        // Nothing is another's, or it is stolen, or all are on one socket.
+        assert_eq!(one_after_the_other(policy, &rows), [0; 400], "{policy}");
+    }
+    let patient = "transaction,shared-nothing,patient";
+    let (first, second) = (one_after_the_other(patient, &rows), one_after_the_other(patient, &others));
+    let of_first = first.iter().filter(|&&worker| worker == 0).count();
+    assert!((100..300).contains(&of_first), "the first of two workers owns {of_first} of 400 rows");
+    assert!(first.iter().eq(second[..400].iter().rev()), "a row has another owner in another epoch");
 }
 
 /// Far more workers than processors: each step that finds nothing must give the processor away in the end.

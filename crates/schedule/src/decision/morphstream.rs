@@ -11,7 +11,7 @@
 //! workloads of Table 5, of which a batch has 10,240 or 40,960 events.
 
 use crate::decision::model::Load;
-use crate::policy::{Abort, Explore, Granularity, Policy, Search};
+use crate::policy::{Abort, Explore, Granularity, Policy, Search, Sharing};
 use tidemill_txn::Survey;
 
 /// Dependencies of all kinds in a batch.
@@ -37,5 +37,6 @@ pub fn decide_as_morphstream(survey: &Survey, load: &Load) -> Policy {
         explore: if structured { Explore::Structured(Search::Dfs) } else { Explore::Unstructured },
         granularity: if in_chains { Granularity::Chain } else { Granularity::Operation },
         abort: if in_vain { Abort::Lazy } else { Abort::Eager },
+        sharing: Sharing::Everything,
     }
 }

@@ -115,7 +115,10 @@ fn scheduling(seed: u64) -> Scheduling {
     let policies = Policy::all();
     match random.below(3) {
         0 => Scheduling::Auto,
-        _ => Scheduling::Fixed(policies[random.below(policies.len())]),
+        _ => {
+            let ways = policies[random.below(policies.len())].in_ways_to_share();
+            Scheduling::Fixed(if random.chance(50) { ways[0] } else { ways[random.below(ways.len())] })
+        }
     }
 }
 

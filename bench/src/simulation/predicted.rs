@@ -1,0 +1,246 @@
+//! What a policy or a scheme takes for an epoch on any number of workers, from what it took on one.
+
+use super::executor::{Costs, critical_path, makespan};
+use super::schemes::{self, Turns};
+use tidemill_runtime::{EpochShape, Scheduling, Scheme, Summary};
+use tidemill_schedule::{Explore, Granularity, Policy, Rows, Search};
+use tidemill_txn::{Flow, Graph, Precedence, Scratch, UseBuffer, Verdicts, Versions};
+
+/// Cache lines that a unit finds at another worker, at the least: its counter and a row.
+const LINES: f64 = 2.0;
+/// A part's verdict operation, of its transaction.
+const VERDICT: f64 = 0.1;
+
+/// Of what a graph costs to build with one worker, the share that one worker does also where there are more: locating
+/// and partitioning, of these and linking (the constants of the decision's model); on versions also laying them out;
+/// structured also finding strata.
+const fn serial_share(on_versions: bool, structured: bool) -> f64 {
+    const LOCATE: f64 = 14.0;
+    const LINK: f64 = 12.0;
+    const LAY_OUT: f64 = 14.0;
+    const STRATA: f64 = 25.0;
+    let alone = LOCATE + if on_versions { LAY_OUT } else { 0.0 } + if structured { STRATA } else { 0.0 };
+    alone / (alone + LINK)
+}
+
+/// How an epoch is executed.
+enum Way {
+    Policy(Policy),
+    /// In turns, or without.
+    Turns(Turns),
+    /// In rounds, over these chains.
+    Rounds(Vec<Vec<u32>>),
+}
+
+/// An epoch, and what its parts take.
+pub struct Predicted {
+    /// Of an epoch.
+    events: f64,
+    way: Way,
+    on_versions: bool,
+    graph: Graph,
+    flow: Flow,
+    /// Per transaction, the chain whose owner runs it, where chains are owned and transactions are units.
+    owners: Option<Vec<u32>>,
+    /// Per unit, what it does; nanoseconds, as all that follows.
+    weight: Vec<f64>,
+    costs: Costs,
+    /// Building the graph with one worker, and the share of it that one worker does in any case.
+    construct: f64,
+    alone: f64,
+    /// What comes after all units.
+    other: f64,
+    /// Running again what aborts affected: under a policy one worker does it, in rounds all of them do.
+    redo: f64,
+    /// The other stages.
+    stages: f64,
+    /// The least that all of this could be: transactions as they are serially.
+    transactions: Vec<f64>,
+}
+
+impl Predicted {
+    /// `one`: a run with one worker. `line_ns`: how long a cache line takes from one processor to another.
+    pub fn of(shape: &EpochShape, events: f64, scheduling: Scheduling, one: &Summary, line_ns: f64) -> Predicted {
+        let per_epoch = |seconds: f64| seconds * 1e9 * events / one.events.max(1) as f64;
+        let (takes_apart, on_versions, verdicts, structured) = match scheduling {
+            Scheduling::Fixed(policy) => {
+                let structured = policy.explore != Explore::Unstructured;
+                (policy.takes_apart(), policy.on_versions(), policy.verdicts(), structured)
+            }
+            Scheduling::Baseline(scheme) => (scheme.speculates(), scheme.on_versions(), Verdicts::After, false),
+            other => panic!("{other:?} is neither a policy nor a scheme"),
+        };
+        let (mut graph, mut flow) = (Graph::new(), Flow::new());
+        let uses = if takes_apart { shape.uses.clone() } else { whole(&shape.uses) };
+        graph.build_and_follow(shape.accesses.accesses(), &uses, verdicts, &mut Scratch::default(), &mut flow);
+        let means: Vec<f64> = one.transactions.iter().map(|t| t.mean_ns.unwrap_or(1.0).max(1.0)).collect();
+        let times = one.access_seconds;
+        // By kind as they were timed; in all as long as they took.
+        let raw: Vec<f64> = shape.transactions.iter().map(|&t| means[usize::from(t)]).collect();
+        let fit = per_epoch(times.useful) / raw.iter().sum::<f64>().max(1.0);
+        let transactions: Vec<f64> = raw.into_iter().map(|ns| ns * fit).collect();
+        let weight: Vec<f64> = match on_versions {
+            false => transactions.clone(),
+            true => {
+                (0..flow.units()).map(|unit| share(&flow, unit) * transactions[flow.unit(unit).0 as usize]).collect()
+            }
+        };
+        let fit = transactions.iter().sum::<f64>() / weight.iter().sum::<f64>().max(1.0);
+        let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
+        let units = weight.len().max(1) as f64;
+        let (explore, insert) = match scheduling {
+            Scheduling::Baseline(_) => (times.explore, per_epoch(times.lock) / transactions.len().max(1) as f64),
+            _ => (times.explore + times.lock, 0.0),
+        };
+        let transfer = LINES * line_ns;
+        let costs =
+            Costs { unit: per_epoch(explore) / units, transfer, barrier: 2.0 * transfer, line: line_ns, insert };
+        let (way, alone) = match scheduling {
+            Scheduling::Baseline(scheme) => (way_of(scheme, shape, &graph, &flow, &uses), 1.0),
+            Scheduling::Fixed(policy) => (Way::Policy(policy), serial_share(on_versions, structured)),
+            other => panic!("{other:?} is neither a policy nor a scheme"),
+        };
+        let is_owned = matches!(
+            way,
+            Way::Policy(Policy {
+                granularity: Granularity::Transaction(Rows::InPlace),
+                explore: Explore::Structured(Search::Dfs),
+                ..
+            })
+        );
+        let owners = is_owned.then(|| first_chains(&graph));
+        let stages = &one.stage_seconds;
+        Predicted {
+            events,
+            way,
+            on_versions,
+            graph,
+            flow,
+            owners,
+            weight,
+            costs,
+            construct: per_epoch(times.construct),
+            alone,
+            other: per_epoch(times.other + times.sync),
+            redo: per_epoch(times.abort),
+            stages: per_epoch(stages.prepare + stages.finish),
+            transactions,
+        }
+    }
+
+    /// Of its transactions what each takes, nanoseconds.
+    pub fn transactions(&self) -> &[f64] {
+        &self.transactions
+    }
+
+    /// Its events.
+    pub fn events(&self) -> f64 {
+        self.events
+    }
+
+    /// The other stages of an epoch, nanoseconds of one worker.
+    pub fn stages(&self) -> f64 {
+        self.stages
+    }
+
+    /// The access stage of an epoch, nanoseconds.
+    pub fn access(&self, workers: usize) -> f64 {
+        let construct = self.construct * (self.alone + (1.0 - self.alone) / workers as f64);
+        let explored = match &self.way {
+            Way::Policy(Policy { granularity: Granularity::Epoch, .. }) => {
+                return self.transactions.iter().sum::<f64>() + self.construct + self.other;
+            }
+            Way::Policy(policy) => {
+                let explored = match self.on_versions {
+                    true => self.explored(&self.versions(), policy.explore, workers),
+                    false => self.explored(&self.graph, policy.explore, workers),
+                };
+                explored + self.redo
+            }
+            Way::Turns(turns) => schemes::in_turns(turns, &self.weight, self.costs, workers),
+            Way::Rounds(chains) => {
+                let pass = schemes::in_rounds(&self.versions(), chains, &self.weight, self.costs, workers);
+                pass * (1.0 + self.redo / self.transactions.iter().sum::<f64>().max(1.0))
+            }
+        };
+        construct + explored + self.other
+    }
+
+    fn explored(&self, precedence: &impl Precedence, explore: Explore, workers: usize) -> f64 {
+        makespan(precedence, &self.weight, self.costs, explore, self.owners.as_deref(), workers)
+    }
+
+    fn versions(&self) -> Versions<'_> {
+        Versions { graph: &self.graph, flow: &self.flow }
+    }
+
+    fn is_serial(&self) -> bool {
+        matches!(self.way, Way::Policy(Policy { granularity: Granularity::Epoch, .. }))
+    }
+
+    /// What an epoch takes in a pipeline of so many workers, of which `in_access` share its access, if that takes
+    /// `access`; nanoseconds.
+    pub fn pipeline(&self, access: f64, in_access: usize, workers: usize) -> f64 {
+        let count = workers as f64;
+        match self.is_serial() && workers > 1 {
+            true => access.max(self.stages / (count - 1.0)),
+            false => access.max((in_access as f64 * access + self.stages) / count),
+        }
+    }
+
+    /// With all workers.
+    pub fn events_per_second(&self, workers: usize) -> f64 {
+        self.events / self.pipeline(self.access(workers), workers, workers) * 1e9
+    }
+
+    /// No schedule of these transactions, whole on rows or in these parts, could be faster.
+    pub fn bound(&self, workers: usize) -> f64 {
+        let path = match (&self.way, self.on_versions) {
+            (Way::Turns(turns), _) => turns.critical_path(&self.weight),
+            (_, true) => critical_path(&self.versions(), &self.weight),
+            (_, false) => critical_path(&self.graph, &self.transactions),
+        };
+        let work = (self.transactions.iter().sum::<f64>() + self.stages) / workers as f64;
+        self.events / path.max(work) * 1e9
+    }
+}
+
+fn way_of(scheme: Scheme, shape: &EpochShape, graph: &Graph, flow: &Flow, uses: &UseBuffer) -> Way {
+    let accesses = shape.accesses.accesses();
+    match scheme {
+        Scheme::NoLock | Scheme::NoOrder => Way::Turns(Turns::none(accesses.transactions())),
+        Scheme::Lock => Way::Turns(Turns::locks(accesses, uses, &vec![0; accesses.rows().len()])),
+        Scheme::Partitioned(partitions) => {
+            let of = shape.key_hashes.iter().map(|hash| (hash % u64::from(partitions)) as u32);
+            Way::Turns(Turns::locks(accesses, uses, &of.collect::<Vec<_>>()))
+        }
+        Scheme::MultiVersion => Way::Turns(Turns::versions(accesses, graph, flow)),
+        Scheme::TStream | Scheme::TStreamDealt(_) => Way::Rounds(schemes::chains(graph, flow)),
+    }
+}
+
+/// The same uses of transactions that stay whole.
+fn whole(uses: &UseBuffer) -> UseBuffer {
+    let writes = uses.uses.iter().map(|used| tidemill_txn::Use::new(0, used.writes()));
+    UseBuffer { uses: writes.collect(), parts: vec![0; uses.parts.len()] }
+}
+
+/// Per transaction, the chain that its first operation is of; its own number, where it has none.
+fn first_chains(graph: &Graph) -> Vec<u32> {
+    let mut chains = Vec::new();
+    graph.chains(&mut chains);
+    let first = |transaction| graph.operations(transaction).next();
+    (0..graph.transactions()).map(|t| first(t).map_or(t, |operation| chains[operation as usize])).collect()
+}
+
+/// What a unit is of its transaction's work.
+fn share(flow: &Flow, unit: u32) -> f64 {
+    let transaction = flow.unit(unit).0;
+    let (units, last) = (flow.units_of(transaction).len() as f64, flow.units_of(transaction).end - 1);
+    let has_verdict_unit = flow.is_verdict_unit(last);
+    match (has_verdict_unit, flow.is_verdict_unit(unit)) {
+        (true, true) => VERDICT,
+        (true, false) => 1.0 / (units - 1.0),
+        (false, _) => 1.0 / units,
+    }
+}
