@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long sanitize torture bench figures clean machine develop release
+.PHONY: help demo test lint test-rust test-python test-long sanitize fuzz mutants torture bench figures clean machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -69,6 +69,24 @@ sanitize: machine ## the address sanitizer on tables and compiled code; skipped 
 		$(SANITIZE) cargo +nightly test --target $$target -p tidemill-state -p tidemill-compile --lib --tests && \
 		$(SANITIZE) cargo +nightly test --target $$target -p tidemill-runtime --test differential -- histories; \
 	else echo "skipped: the address sanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
+
+# How long each protocol is searched, seconds; what was found is kept in target/fuzz, and searched on from.
+SECONDS ?= 600
+FUZZ = $${CARGO_TARGET_DIR:-target}/fuzz
+
+fuzz: $(READY) ## both protocols of the server, under inputs that are guided by the code they reach
+	$(BIN)/python fuzz/seeds.py $(FUZZ)/inputs
+	RUSTC_WRAPPER=$(CURDIR)/fuzz/rustc.sh cargo build --release --manifest-path fuzz/Cargo.toml --target-dir $(FUZZ)
+	for protocol in http postgres; do \
+		$(FUZZ)/release/$$protocol $(FUZZ)/inputs/$$protocol -max_total_time=$(SECONDS) -max_len=4096 -timeout=60 \
+			-rss_limit_mb=4096 -artifact_prefix=$(FUZZ)/$$protocol- || exit 1; \
+	done
+
+# Of one crate: all of them take days.
+CRATE ?= txn
+
+mutants: machine ## changes in a crate that its own tests do not see, by cargo-mutants (cargo install cargo-mutants)
+	cargo mutants --package tidemill-$(CRATE) --output $${CARGO_TARGET_DIR:-target}/mutants --no-shuffle
 
 # How much of it: 1 takes some forty minutes on two cores.
 BUDGET ?= 1
