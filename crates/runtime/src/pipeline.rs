@@ -48,7 +48,11 @@ impl Pipeline {
         workers: usize,
         first: u64,
     ) -> Self {
-        let sizes = Sizes { pace: Pace::new(options.latency, options.epoch_events_max), asked_last: 0 };
+        let most = match options.memory.is_none() && machine.folds_all() {
+            true => options.epoch_events_max.max(options.folded_events_max),
+            false => options.epoch_events_max,
+        };
+        let sizes = Sizes { pace: Pace::new(options.latency, most), asked_last: 0 };
         // More than can run at once would only take processors from each other.
         let seats = workers.min(environment.parallelism().max(1));
         let crew = Crew { workers, seats };

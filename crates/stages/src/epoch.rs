@@ -58,17 +58,21 @@ pub struct Sampled {
 pub struct Changes {
     /// The mark; each interval between checkpoints has its own.
     pub generation: Generation,
-    /// What is omitted, for tests that plant a bug.
-    pub omits: Option<Omission>,
+    /// For tests that plant a bug: which.
+    pub flaw: Option<Flaw>,
 }
 
 /// A bug that a test plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Omission {
+pub enum Flaw {
     /// Epochs of even number mark nothing.
-    Marks,
+    OmitsMarks,
     /// No row is saved.
-    Saves,
+    OmitsSaves,
+    /// Epochs of even number do not merge the last group of an input.
+    OmitsGroup,
+    /// Epochs of even number merge the groups of an input twice.
+    MergesTwice,
 }
 
 /// Time that an epoch spent in its stages, nanoseconds.
