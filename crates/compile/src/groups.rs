@@ -246,8 +246,9 @@ impl Groups {
                         write(counter, 0, read(counter, 0) | EXISTS);
                         write(counter, n, 0);
                     }
-                    write(row, cell, read(counter, n));
-                    write(counter, n, read(counter, n) + 1);
+                    let next = read(counter, n) + 1;
+                    write(counter, n, next);
+                    write(row, cell, next);
                 }
             }
         }

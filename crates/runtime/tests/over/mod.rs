@@ -9,7 +9,7 @@ use tidemill_histories::{History, Random};
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
 use tidemill_plan::{
-    Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, TableId, TransactionDef, WindowFunction, WindowsDef,
+    Expr, ExprNode, OverDef, Plan, Program, Stmt, StmtNode, TableId, TransactionDef, WindowFunction, WindowsDef,
 };
 use tidemill_reference::Reference;
 use tidemill_runtime::{Engine, EpochSize, Options};
@@ -285,6 +285,39 @@ fn windows_are_what_they_mean() {
                 panic!("seed {seed}, {windows:?}: {difference}");
             }
         }
+    }
+}
+
+/// Where an epoch has many groups its events are not folded, and windows hold events of both kinds of epochs. They close
+/// in the order of their first events, whichever these are.
+#[test]
+fn windows_hold_folded_events_and_others() {
+    let windows = WindowsDef::Tumbling { length: Value::Int(5_000), origin: 0 };
+    let mut random = Random::new(1);
+    let rows = Vec::from_iter((0..15_000).map(|number: i64| {
+        // Each thousand events begin some groups of a window.
+        let (thousand, groups) = (number / 1_000, if number / 1_000 % 3 == 0 { 900 } else { 50 });
+        let group = 1_000 * thousand + random.int(0, groups);
+        [number, group, random.int(-5, 5), number].map(Value::Int).to_vec()
+    }));
+    let events = rows.len() as u64;
+    let plan = program(&windows, true, false);
+    let subject = Subject::new(History { plan, preload: vec![], sources: vec![rows] });
+    let mut never_folds = subject.program.clone();
+    never_folds.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
+    let run = |program: &Program, workers, size| {
+        let engine = Engine::new(program.clone()).expect("it compiles");
+        let options = Options { workers, epoch: EpochSize::Events(size), ..Options::default() };
+        let outcome = subject.run(&engine, options, 1_000);
+        if let Some(difference) = subject.difference(&outcome) {
+            panic!("{workers} workers, {size} events: {difference}");
+        }
+        outcome.scheduled
+    };
+    let all = run(&never_folds, 1, 1_100);
+    for (workers, size) in [(1, 1_000), (1, 1_100), (2, 1_000), (3, 1_100)] {
+        let folded = all - run(&subject.program, workers, size);
+        assert!((1..events).contains(&folded), "{folded} events are folded, {workers} workers, {size} events");
     }
 }
 

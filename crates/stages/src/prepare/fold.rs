@@ -17,7 +17,7 @@ use tidemill_compile::{AccessFn, Groups, KeySource, resize_zeroed};
 use tidemill_model::Value;
 use tidemill_state::{KeyColumn, Keys, Table};
 
-/// Folds the events that have arrived at an input, and finds the rows of their groups.
+/// Folds the events that have arrived at an input, and finds the rows of their groups; not while folding pauses.
 pub fn fold(
     machine: &Machine,
     scratch: &mut Scratch,
@@ -32,7 +32,7 @@ pub fn fold(
         Some(node) if of.wiring.node > 0 => (node.index.as_ptr(), node.len),
         _ => (scratch.identity.entries().as_ptr(), arrived.events),
     };
-    if events == 0 {
+    if events == 0 || !scratch.pauses[id].folds() {
         return;
     }
     let (_, computed) = computed_of(node);
@@ -63,6 +63,7 @@ pub fn fold(
         code(&mut *scratch.context, &view, 0, events as u64);
     }
     *all = events;
+    scratch.pauses[id].judge(events, groups.len());
     resolve(table(0), groups, &mut input.rows[0]);
     if let Some(rows) = input.rows.get_mut(1) {
         rows.clear();

@@ -75,14 +75,14 @@ pub struct Arrived<'a> {
     pub events: usize,
 }
 
-/// Delivers the events of a root, whose pipeline has run, to all its inputs that do not fold them: records which events
-/// each input takes, and the rows that their transactions will touch.
+/// Delivers the events of a root, whose pipeline has run, to all its inputs that have not folded them: records which
+/// events each input takes, and the rows that their transactions will touch.
 pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root: StreamId, arrived: &Arrived<'_>) {
     let schema = &machine.program.streams[root].schema;
     let code = pipeline_of(machine, root);
     let mut pipeline = std::mem::take(&mut epoch.work.pipelines[root]);
     for &id in &machine.wiring.deliveries[root] {
-        if machine.input(id).code.fold.is_some() {
+        if epoch.work.inputs[id].folded() > 0 {
             continue;
         }
         let wiring = &machine.wiring.inputs[id];
