@@ -46,8 +46,8 @@ const EVENTS_PER_GROUP: usize = 2;
 /// The longest pause, epochs.
 const PAUSE_MAX: u32 = 16;
 
-/// When a worker does not fold the events of an input, because it did not pay: they are transactions as others are. It is
-/// tried again after one epoch, and then after twice as many as before.
+/// When a worker does not fold the events of an input, because it did not pay: they are transactions as others are. It
+/// is tried again after one epoch, and then after twice as many as before.
 #[derive(Clone, Copy, Default)]
 pub struct Pause {
     left: u32,

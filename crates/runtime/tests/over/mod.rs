@@ -288,8 +288,8 @@ fn windows_are_what_they_mean() {
     }
 }
 
-/// Where an epoch has many groups its events are not folded, and windows hold events of both kinds of epochs. They close
-/// in the order of their first events, whichever these are.
+/// Where an epoch has many groups its events are not folded, and windows hold events of both kinds of epochs. They
+/// close in the order of their first events, whichever these are.
 #[test]
 fn windows_hold_folded_events_and_others() {
     let windows = WindowsDef::Tumbling { length: Value::Int(5_000), origin: 0 };
