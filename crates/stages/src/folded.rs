@@ -42,7 +42,7 @@ impl Folded {
 }
 
 /// Folding pays where at least so many events come to a group.
-const EVENTS_PER_GROUP: usize = 2;
+const EVENTS_PER_GROUP: usize = 4;
 /// The longest pause, epochs.
 const PAUSE_MAX: u32 = 16;
 
@@ -82,9 +82,9 @@ mod tests {
             pause.judge(events, groups);
             (0..100).take_while(|_| !pause.folds()).count()
         };
-        let pauses: Vec<usize> = (0..7).map(|_| paused_for(199, 100)).collect();
+        let pauses: Vec<usize> = (0..7).map(|_| paused_for(399, 100)).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16]);
-        assert_eq!(paused_for(200, 100), 0);
-        assert_eq!(paused_for(199, 100), 1);
+        assert_eq!(paused_for(400, 100), 0);
+        assert_eq!(paused_for(399, 100), 1);
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         if adds.is_some_and(|(add, _)| program.fold(add).is_some()) {
             let _ = writeln!(
                 text,
-                "    each worker folds the events of an epoch by groups, if these have two or more, and merges them into the rows"
+                "    each worker folds the events of an epoch by groups, if these have several, and merges them into the rows"
             );
         }
         if due.bound == Bound::Never {
