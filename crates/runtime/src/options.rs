@@ -28,8 +28,8 @@ pub struct Options {
     pub scheduling: Scheduling,
     /// The maximum number of events of an epoch, except with [`EpochSize::Events`].
     pub epoch_events_max: usize,
-    /// The same with [`EpochSize::Auto`] where all events may be folded by groups: the more there are, the fewer rows
-    /// are merged for each. With a limit of memory it is not used.
+    /// The same with [`EpochSize::Auto`] while all events are folded by groups: the more there are, the fewer rows are
+    /// merged for each. With a limit of memory it is not used.
     pub folded_events_max: usize,
     /// How long an event may wait for its epoch to close, nanoseconds.
     pub epoch_age_max: u64,

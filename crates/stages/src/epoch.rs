@@ -331,6 +331,11 @@ impl Epoch {
         self.work.inputs.iter().map(|input| input.len).sum()
     }
 
+    /// Whether all events that were delivered to transactions, and some were, are folded.
+    pub fn is_folded(&self) -> bool {
+        self.transactions() == 0 && self.work.inputs.iter().any(|input| input.folded() > 0)
+    }
+
     /// The number of rows that its transactions access.
     pub fn operations(&self) -> usize {
         self.operations_of(|_| true)

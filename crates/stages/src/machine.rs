@@ -78,12 +78,6 @@ impl Machine {
         }
     }
 
-    /// Whether the events of sources are delivered only where they are folded, and somewhere they are.
-    pub fn folds_all(&self) -> bool {
-        let mut inputs = self.wiring.sources.iter().flat_map(|&source| &self.wiring.deliveries[source]).peekable();
-        inputs.peek().is_some() && inputs.all(|&id| self.input(id).code.fold.is_some())
-    }
-
     /// A context for its compiled code. `ordered`: see [`AccessContext::new`].
     pub fn context(&self, ordered: bool) -> Box<AccessContext> {
         let text_bytes = self.tables.iter().map(|table| table.text_bytes().clone()).collect();
