@@ -76,8 +76,8 @@ impl Pipeline {
         sizes.pace.limit()
     }
 
-    /// Reports that the results of an epoch are ready, `latency` nanoseconds after its first event arrived. `folded`: all
-    /// of its events were.
+    /// Reports that the results of an epoch are ready, `latency` nanoseconds after its first event arrived. `folded`:
+    /// all of its events were.
     pub fn done(&self, epoch: u64, events: usize, folded: bool, latency: u64) {
         let mut sizes = self.sizes.lock();
         let asked = sizes.asked_last;
