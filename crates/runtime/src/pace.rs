@@ -6,8 +6,8 @@
 //! target, the limit shrinks in proportion, because latency under load is the number of epochs in flight times the time
 //! of one. Well below the target, if the limit was the reason to close the epoch, the limit grows by a quarter. An
 //! epoch that was gathered under an earlier limit does not describe the current one and is ignored. The limit may grow
-//! further while all events are folded by groups ([`tidemill_stages::prepare::fold`]): the more there are, the fewer rows
-//! are merged for each.
+//! further while all events are folded by groups ([`tidemill_stages::prepare::fold`]): the more there are, the fewer
+//! rows are merged for each.
 //!
 //! **Given up.** The latency of an epoch's oldest event is used for the 99th percentile: it is a little higher, because
 //! most events of an epoch are younger.
