@@ -10,10 +10,11 @@
 use crate::abi::{InputView, Verdict};
 use crate::body::{Body, Element, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
+use crate::groups::{Groups, SPREAD, row_words};
 use crate::helpers;
 use crate::layout::{OutputColumn, OutputPlan};
 use crate::lower::{Val, trusted};
-use crate::transaction::{FunctionSpec, Undo};
+use crate::transaction::{Form, FunctionSpec, Undo};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -502,8 +503,10 @@ impl Access<'_, '_> {
             }
         }
         self.tell_commit();
-        let verdict = self.body.l.b.ins().iconst(I32, i64::from(verdict.word()));
-        self.set_verdict(verdict);
+        if self.spec.form != Form::Folds {
+            let verdict = self.body.l.b.ins().iconst(I32, i64::from(verdict.word()));
+            self.set_verdict(verdict);
+        }
         self.body.l.b.ins().jump(self.next, &[]);
     }
 
@@ -531,6 +534,72 @@ impl Access<'_, '_> {
             _ => None,
         };
         plan.columns.iter().enumerate().map(capture).collect()
+    }
+
+    /// The rows of the roles where events are folded apart: that of the event's group, and the one that counts groups.
+    pub fn find_group(&mut self) {
+        let key = &self.spec.transaction.roles[0].key;
+        let groups = self.body.roles[0].rows;
+        let row = match key.iter().all(|part| matches!(part.node, Node::Const(_))) {
+            true => self.body.l.load_constant(groups, offset_of!(Groups, sole)),
+            false => self.look_for_group(groups, key),
+        };
+        self.body.roles[0].row = Some(row);
+        if let Some(counts) = self.body.roles.get_mut(1) {
+            counts.row = Some(self.body.l.load_constant(counts.rows, 0));
+        }
+    }
+
+    fn look_for_group(&mut self, groups: Value, key: &[Expr]) -> Value {
+        let mut parts = Vec::new();
+        for part in key {
+            let word = self.body.expr(part).word;
+            parts.push(self.body.l.to_word(word, part.ty.ty));
+        }
+        let (table, layout) = (self.body.roles[0].table, self.body.roles[0].layout.clone());
+        let l = &mut self.body.l;
+        let tag = parts[1..].iter().fold(parts[0], |tag, &word| {
+            let spread = l.b.ins().imul_imm_s(tag, SPREAD as i64);
+            l.b.ins().bxor(spread, word)
+        });
+        let spread = l.b.ins().imul_imm_s(tag, SPREAD as i64);
+        let shift = l.load(groups, offset_of!(Groups, shift));
+        let place = l.b.ins().ushr(spread, shift);
+        let places = l.load(groups, offset_of!(Groups, places));
+        let place = l.at(places, place, 2);
+        let number = l.b.ins().uload32(trusted(), place, 0);
+        let words = row_words(&layout, table.columns.len());
+        let offset = l.b.ins().imul_imm_s(number, 8 * words as i64);
+        let rows = l.load(groups, offset_of!(Groups, rows));
+        let row = l.b.ins().iadd(rows, offset);
+        let mut is_found = l.b.ins().icmp_imm_s(IntCC::NotEqual, number, 0);
+        for (&part, &column) in parts.iter().zip(&table.key) {
+            let own = l.load(row, layout.cell(column));
+            let is_equal = l.compare(IntCC::Equal, own, part);
+            is_found = l.b.ins().band(is_found, is_equal);
+        }
+        let [missing, done] = std::array::from_fn(|_| l.b.create_block());
+        l.b.set_cold_block(missing);
+        l.b.append_block_param(done, I64);
+        l.b.ins().brif(is_found, done, &[row.into()], missing, &[]);
+        l.b.switch_to_block(missing);
+        let wanted = l.load_constant(groups, offset_of!(Groups, key));
+        for (place, &part) in parts.iter().enumerate() {
+            l.store(part, wanted, 8 * place);
+        }
+        let made = l.call_word(helpers::find_group as *const () as usize, &[groups]);
+        l.b.ins().jump(done, &[made.into()]);
+        l.b.switch_to_block(done);
+        l.b.block_params(done)[0]
+    }
+
+    /// Counts an abort, where events are folded apart.
+    fn count_abort(&mut self, reason: Value) {
+        let counts = self.body.input_pointer(self.input, offset_of!(InputView, verdicts));
+        let address = self.body.l.at(counts, reason, 3);
+        let count = self.body.l.load(address, 0);
+        let more = self.body.l.b.ins().iadd_imm_s(count, 1);
+        self.body.l.store(more, address, 0);
     }
 
     fn set_verdict(&mut self, verdict: Value) {
@@ -577,10 +646,14 @@ impl Access<'_, '_> {
         if self.spec.aborted.wanted {
             self.show(reason, reasons);
         }
-        // The word of `Verdict::aborted`.
-        let code = self.body.l.b.ins().iadd_imm_s(reason, 1);
-        let code = self.body.l.b.ins().ireduce(I32, code);
-        self.set_verdict(code);
+        if self.spec.form == Form::Folds {
+            self.count_abort(reason);
+        } else {
+            // The word of `Verdict::aborted`.
+            let code = self.body.l.b.ins().iadd_imm_s(reason, 1);
+            let code = self.body.l.b.ins().ireduce(I32, code);
+            self.set_verdict(code);
+        }
         self.body.l.b.ins().jump(self.next, &[]);
     }
 

@@ -4,7 +4,7 @@ use crate::context::{AccessFn, PipelineFn};
 use crate::layout::{OutputColumn, OutputPlan, StreamLayout, aborted_plan, committed_plan, emitted_plan};
 use crate::lower::Constants;
 use crate::pipeline::PipelinePlan;
-use crate::transaction::Undo;
+use crate::transaction::{Form, Undo};
 use crate::{pipeline, transaction};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::types::I64;
@@ -18,8 +18,8 @@ use std::ops::Range;
 use tidemill_model::{ColumnType, Schema};
 use tidemill_plan::typed::Stmt;
 use tidemill_plan::{
-    CommittedOutput, Nesting, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId, Transaction,
-    TransactionId, Waves,
+    CommittedOutput, Delivery, Nesting, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId,
+    Transaction, TransactionId, Waves,
 };
 use typed_index_collections::{TiSlice, TiVec};
 
@@ -42,6 +42,8 @@ pub struct TransactionCode {
     /// Of a root of nested transactions: captures what its abort shows, with the reason that its verdict has. The rows
     /// are as they were before it.
     pub refuse: Option<AccessFn>,
+    /// Folds events apart, where that may be ([`Program::fold`]); see [`crate::Groups`].
+    pub fold: Option<AccessFn>,
     /// By role: reads what its rows are found by when it is about to run ([`tidemill_plan::Role::late_values`]), if anything.
     pub keys: Vec<Option<KeyCode>>,
     /// Runs it in parts, where it can be taken apart.
@@ -202,6 +204,7 @@ impl Unit {
 struct Pending {
     id: FuncId,
     refuse: Option<FuncId>,
+    fold: Option<FuncId>,
     parts: Option<PendingParts>,
     /// By role: the function that reads its key, and the types of the key's parts.
     keys: Vec<Option<(FuncId, Vec<ColumnType>)>>,
@@ -243,7 +246,8 @@ impl Code {
             let mut entry = compile_pipeline(&mut unit, program, stream)?;
             if let Some(pending) = &mut entry {
                 let is_given = program.streams[stream].origin.is_given();
-                for deliveries in joints(&pending.plan, is_given && !cascades) {
+                let folds = |of: &Delivery| program.fold(of.transaction).is_some();
+                for deliveries in joints(&pending.plan, is_given && !cascades, folds) {
                     let delivered = &pending.plan.deliveries[deliveries.clone()];
                     let parts = delivered.iter().map(|(d, ..)| (d.transaction, &transactions[d.transaction][d.input]));
                     let of = format!("{}, from {}", program.streams[stream].name, deliveries.start);
@@ -269,8 +273,8 @@ impl Code {
             });
             let key = |(id, types)| KeyCode { run: access(id), types };
             let keys = pending.keys.into_iter().map(|entry| entry.map(key)).collect();
-            let refuse = pending.refuse.map(access);
-            TransactionCode { run: access(pending.id), refuse, keys, operations, ..pending.code }
+            let (refuse, fold) = (pending.refuse.map(access), pending.fold.map(access));
+            TransactionCode { run: access(pending.id), refuse, fold, keys, operations, ..pending.code }
         };
         let transactions = transactions.into_iter().map(|t| t.into_iter().map(finish).collect()).collect();
         let pipeline = |PendingPipeline { id, plan, joints }| {
@@ -315,14 +319,14 @@ fn compile_input(
                     (part, by_element): (&Transaction, Option<usize>),
                     outputs: [&OutputPlan; 2],
                     committed_schema: &Schema,
-                    is_refused: bool| {
+                    form: Form| {
         let [committed, aborted] = outputs;
         let (layout, emits) = (&layout, &emits[..]);
         let spec = transaction::FunctionSpec {
             program,
             undo,
             transaction: part,
-            is_refused,
+            form,
             by_element,
             layout,
             committed,
@@ -333,10 +337,16 @@ fn compile_input(
         };
         unit.function(name, 4, |builder, constants, config| transaction::build(&[spec], builder, constants, config))
     };
-    let function = make(&name, (transaction, None), [&committed, &aborted], schema, false)?;
+    let function = make(&name, (transaction, None), [&committed, &aborted], schema, Form::Runs)?;
     let refuse = match transaction.is_root() {
-        true => Some(make(&format!("{name} refused"), (transaction, None), [&silent, &aborted], schema, true)?),
+        true => {
+            Some(make(&format!("{name} refused"), (transaction, None), [&silent, &aborted], schema, Form::Refuses)?)
+        }
         false => None,
+    };
+    let fold = match program.fold(id) {
+        Some(_) => Some(make(&format!("{name} folded"), (transaction, None), [&silent, &unseen], schema, Form::Folds)?),
+        None => None,
     };
     let mut keys = Vec::new();
     for (r, role) in transaction.roles.iter().enumerate() {
@@ -344,8 +354,13 @@ fn compile_input(
             true => None,
             false => {
                 let (reader, plan, schema) = key_reader(transaction, r);
-                let id =
-                    make(&format!("{name} key of {}", role.name), (&reader, None), [&plan, &unseen], &schema, false)?;
+                let id = make(
+                    &format!("{name} key of {}", role.name),
+                    (&reader, None),
+                    [&plan, &unseen],
+                    &schema,
+                    Form::Runs,
+                )?;
                 Some((id, plan.captured))
             }
         });
@@ -356,18 +371,19 @@ fn compile_input(
             let mut functions = Vec::new();
             for (o, operation) in operations.into_iter().enumerate() {
                 let update = (&operation.update, operation.list);
-                let id = make(&format!("{name} operation {o}"), update, [&silent, &unseen], schema, false)?;
+                let id = make(&format!("{name} operation {o}"), update, [&silent, &unseen], schema, Form::Runs)?;
                 functions.push((operation, id));
             }
             let again = verdict.body.roles[..transaction.roles.len()].iter().map(|role| role.written).collect();
             let function =
-                make(&format!("{name} verdict"), (&verdict.body, None), [&committed, &unseen], schema, false)?;
+                make(&format!("{name} verdict"), (&verdict.body, None), [&committed, &unseen], schema, Form::Runs)?;
             Some(PendingParts { operations: functions, verdict: function, outcomes: verdict.outcomes, again })
         }
     };
     let code = TransactionCode {
         run: unset,
         refuse: None,
+        fold: None,
         keys: Vec::new(),
         operations: None,
         layout,
@@ -376,7 +392,7 @@ fn compile_input(
         emits,
         emit_base,
     };
-    Ok(Pending { id: function, refuse, parts, keys, code })
+    Ok(Pending { id: function, refuse, fold, parts, keys, code })
 }
 
 /// A transaction that returns what the rows of a role are found by and does nothing else, and how that is put together.
@@ -427,10 +443,12 @@ fn compile_pipeline(
     Ok(Some(PendingPipeline { id, plan, joints: Vec::new() }))
 }
 
-/// The deliveries of a pipeline, those of the same events that stand side by side together if they may be `joined`.
-fn joints(plan: &PipelinePlan, joined: bool) -> Vec<Range<usize>> {
-    let numbered: Vec<_> = plan.deliveries.iter().map(|(_, node, _)| node).enumerate().collect();
-    let together = numbered.chunk_by(|(_, one), (_, other)| joined && one == other);
+/// The deliveries of a pipeline, those of the same events that stand side by side together if they may be `joined` and
+/// none of them `folds`.
+fn joints(plan: &PipelinePlan, joined: bool, folds: impl Fn(&Delivery) -> bool) -> Vec<Range<usize>> {
+    let numbered = plan.deliveries.iter().map(|(of, node, _)| (node, folds(of))).enumerate();
+    let numbered: Vec<_> = numbered.collect();
+    let together = numbered.chunk_by(|(_, (one, folds)), (_, (other, also))| joined && one == other && !folds && !also);
     together.map(|run| run[0].0..run[0].0 + run.len()).collect()
 }
 
@@ -452,7 +470,7 @@ fn compile_joint(
             program,
             undo: unit.undo,
             transaction,
-            is_refused: false,
+            form: Form::Runs,
             by_element: None,
             layout: &code.layout,
             committed: &code.committed,

@@ -309,6 +309,22 @@ impl AccessContext {
         self.buffer = buffer;
     }
 
+    /// Whether the running transaction may edit a text where it is: it set the text, or it is the `last` to do so and
+    /// rows are written in place.
+    fn edits_here(&self, address: u64, last: bool) -> bool {
+        // No other thread has seen what the running transaction made.
+        (last && self.in_place) || self.text_log.iter().rev().take(OWN_TEXTS_MAX).any(|text| text.address == address)
+    }
+
+    /// The bytes of the text in a cell, if they may be changed where they are.
+    ///
+    /// # Safety
+    /// As of [`AccessContext::edit_text`].
+    pub(crate) unsafe fn text_here(&mut self, address: u64, last: bool) -> Option<&mut [u8]> {
+        // SAFETY: by the caller; a text cell holds a live blob or 0, and nobody else reads this one.
+        self.edits_here(address, last).then(|| unsafe { blob::bytes_mut((address as *const u64).read()) })
+    }
+
     /// Edits the text in a cell as `edit` says, which writes what is appended. `last`: the transaction cannot abort any
     /// more.
     ///
@@ -328,7 +344,6 @@ impl AccessContext {
         unsafe {
             let handle = (address as *const u64).read();
             let edit = edit(blob::bytes(handle), &mut tail);
-            // No other thread has seen what the running transaction made.
             let own = self.text_log.iter().rev().take(OWN_TEXTS_MAX).any(|text| text.address == address);
             let here = own || (last && self.in_place);
             if edit.changes(tail.len()) && !(here && blob::edit(handle, &edit, &tail)) {
@@ -344,6 +359,11 @@ impl AccessContext {
             }
         }
         self.return_buffer(tail);
+    }
+
+    /// A text that a row of that table held, and that no cell holds any more.
+    pub(crate) fn discard(&mut self, table: u32, handle: u64) {
+        self.produced.garbage.push(table, handle);
     }
 
     /// The running transaction commits: what it replaced is garbage, what it emitted stays.

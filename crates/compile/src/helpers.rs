@@ -5,6 +5,7 @@
 
 use crate::abi::{ColumnView, UndoEntry};
 use crate::context::AccessContext;
+use crate::groups::Groups;
 use crate::records::{self, Found, Given};
 use crate::synopsis::{ASKS, Argument};
 use crate::window::{self, Answer, Item};
@@ -167,12 +168,19 @@ helpers! {
         leave(&mut *context, &edit.pieces(window, &tail));
         (*context).return_buffer(tail);
     }
+    /// The row of the group whose key was left there.
+    fn find_group(groups: *mut Groups) -> u64 {
+        (*groups).find()
+    }
     /// Adds a value to the window in a cell; `last`: nothing after it can abort.
     fn window_add_to(
         context: *mut AccessContext, spec: *const Window, table: u64, cell: u64, time: i64, value: u64, len: u64, last: u64
     ) {
         let spec = &*spec;
         let item = item(spec, value, len);
+        if (*context).text_here(cell, last != 0).is_some_and(|window| window::add_here(spec, window, time, item)) {
+            return;
+        }
         (*context).edit_text(table as u32, cell, last != 0, |window, tail| window::add(spec, window, time, item, tail));
     }
     /// An aggregate of a window, in the scratch word: 0 if it does not fit, 1 if it is there, 2 if it is none.

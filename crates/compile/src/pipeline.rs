@@ -3,7 +3,7 @@
 //! stored for a stream that it reached.
 
 use crate::abi::OutputView;
-use crate::body::{Body, Element, Event, FieldValue, INPUT_COLUMNS, INPUT_INDEX};
+use crate::body::{Body, Element, Event, FieldValue, INPUT_COLUMNS};
 use crate::layout::StreamLayout;
 use crate::limits::{Sums, expression_counts, fields_count};
 use crate::lower::{Constants, Lower, Val, constant, trusted};
@@ -165,7 +165,6 @@ pub fn build(
     };
     let mut l = Lower { b: &mut builder, constants, context };
     let columns = l.load_constant(input, INPUT_COLUMNS);
-    let index = l.load_constant(input, INPUT_INDEX);
     let at = l.b.declare_var(I64);
     let zero = l.int(0);
     l.b.def_var(at, zero);
@@ -185,12 +184,11 @@ pub fn build(
     l.b.ins().brif(more, start, &[], leave, &[]);
 
     l.b.switch_to_block(start);
+    // An event of a root is its own row.
     let dense = selected(&mut l, selection, place);
-    let address = l.at(index, dense, 2);
-    let row = l.b.ins().uload32(constant(), address, 0);
     let root = &plan.nodes[0];
     let fields = root.layout.fields.iter().cloned().map(FieldValue::Source).collect();
-    let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row };
+    let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row: dense };
     let body = Body {
         l,
         event,

@@ -28,6 +28,19 @@ pub enum Undo {
     ToMarks,
 }
 
+/// What a function does with a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Runs it.
+    Runs,
+    /// It aborts at once, with the reason of the verdict that stands there: what an abort shows is captured where one
+    /// that is nested in it has aborted.
+    Refuses,
+    /// Folds the events apart ([`tidemill_plan::Fold`]). In the input's view, the rows of the first role are at
+    /// [`Groups`], the second role has one row, and the verdicts are one count of aborts for each reason.
+    Folds,
+}
+
 /// What one transaction's function depends on.
 #[derive(Clone, Copy)]
 pub struct FunctionSpec<'a> {
@@ -35,9 +48,7 @@ pub struct FunctionSpec<'a> {
     pub undo: Undo,
     /// A transaction of the program, or a part of one ([`tidemill_plan::Operations`]).
     pub transaction: &'a Transaction,
-    /// Whether the transaction aborts at once, with the reason of the verdict that stands there: what an abort shows is
-    /// captured where one that is nested in it has aborted.
-    pub is_refused: bool,
+    pub form: Form,
     /// The list that loops are over only as far as the context says, if any.
     pub by_element: Option<usize>,
     pub layout: &'a StreamLayout,
@@ -95,13 +106,18 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
     let transaction = spec.transaction;
     let columns = l.load_constant(input, INPUT_COLUMNS);
     let index = l.load_constant(input, INPUT_INDEX);
+    let folds = spec.form == Form::Folds;
     let mut roles = role_states(spec, &mut l, input);
     let failure = l.b.create_block();
     l.b.append_block_param(failure, I64);
     l.b.set_cold_block(failure);
     let address = l.at(index, dense, 2);
-    let row = l.b.ins().uload32(constant(), address, 0);
-    load_rows(&mut l, &mut roles, dense);
+    // Events that are folded as they arrive are at their own places.
+    let is_root = folds && spec.program.streams[transaction.inputs[0]].root == transaction.inputs[0];
+    let row = if is_root { dense } else { l.b.ins().uload32(constant(), address, 0) };
+    if !folds {
+        load_rows(&mut l, &mut roles, dense);
+    }
     let writes = transaction.roles.iter().any(|r| r.written);
     let undo_start = l.load(
         l.context,
@@ -137,7 +153,10 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         checked_log,
         witnesses: witnesses(transaction),
     };
-    if spec.is_refused {
+    if folds {
+        access.find_group();
+    }
+    if spec.form == Form::Refuses {
         access.refuse();
     } else if access.block(&transaction.body, false) {
         access.commit(None);

@@ -63,8 +63,14 @@ trait Number: Copy {
     fn write_entries(sum: &Self::Sum, slice: i64, out: &mut Vec<u8>);
     /// Writes the sum in a slice's last entry.
     fn write_sum(sum: &Self::Sum, out: &mut Vec<u8>);
+    /// Puts the sum into a slice's last entry.
+    fn put_sum(sum: &Self::Sum, out: &mut [u8]);
     fn read(bytes: &[u8]) -> Self;
-    fn write(self, out: &mut Vec<u8>);
+    /// Of a NaN those of the one NaN.
+    fn bytes(self) -> [u8; 8];
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes());
+    }
 }
 
 impl Number for i64 {
@@ -91,8 +97,11 @@ impl Number for i64 {
     fn read(bytes: &[u8]) -> Self {
         word(bytes)
     }
-    fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
+    fn put_sum(sum: &i128, out: &mut [u8]) {
+        put(out, 0, &sum.to_le_bytes());
+    }
+    fn bytes(self) -> [u8; 8] {
+        self.to_le_bytes()
     }
 }
 
@@ -130,9 +139,12 @@ impl Number for f64 {
     fn read(bytes: &[u8]) -> Self {
         f64::from_bits(word(bytes) as u64)
     }
-    fn write(self, out: &mut Vec<u8>) {
+    fn put_sum(sum: &Sum, out: &mut [u8]) {
+        put(out, 0, &sum.home().to_le_bytes());
+    }
+    fn bytes(self) -> [u8; 8] {
         let one_nan = if self.is_nan() { f64::from_bits(0x7ff8_0000_0000_0000) } else { self };
-        out.extend_from_slice(&one_nan.to_le_bytes());
+        one_nan.to_le_bytes()
     }
 }
 
@@ -317,10 +329,7 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
             let last = entries(window, &bytes[start..]).last().filter(|(slice, ..)| *slice == now);
             let mut moments = last.and_then(|(_, known, _)| Moments::read(known)).unwrap_or_default();
             add_to_moments(&mut moments, item);
-            tail.extend_from_slice(&now.to_le_bytes());
-            let mut written = Vec::new();
-            moments.write(&mut written);
-            write_item(Item::Text(&written), tail);
+            write_moments(now, &moments, tail);
             Edit { start, gap: last.map_or(bytes.len(), |(.., at)| start + at)..bytes.len() }
         }
         Keep::Synopsis(of, slices) => {
@@ -354,6 +363,84 @@ fn add_to_moments(moments: &mut Moments, item: Item<'_>) {
         Item::Word(value) => moments.add_word(value),
         Item::Text(_) => unreachable!("analysis refuses moments of texts"),
     }
+}
+
+/// As [`add`], where that changes no more than the last entry; says whether it does.
+pub fn add_here(window: &Window, bytes: &mut [u8], time: i64, item: Item<'_>) -> bool {
+    let (Keep::Slices(slices), Some(at)) = (window.keep, bytes.len().checked_sub(window.slice_bytes())) else {
+        return false;
+    };
+    let last = &mut bytes[at..];
+    // An earlier time counts for the newest slice.
+    if time.div_euclid(slices.slide) > word(last) {
+        return false;
+    }
+    match item {
+        Item::Float(value) => add_to_entry(&mut last[8..], value),
+        Item::Word(value) => add_to_entry(&mut last[8..], value),
+        Item::Text(_) => unreachable!("analysis refuses slices of texts"),
+    }
+}
+
+/// Adds to the last entry of a slice, whose bytes follow after the slice's number, if it is all there.
+fn add_to_entry<N: Number>(bytes: &mut [u8], value: N) -> bool {
+    if !value.is_in_last_entry() {
+        return false;
+    }
+    let mut summary = Summary::of_none();
+    summary.add_entry(bytes);
+    summary.add(value);
+    let Summary { count, sum, least, greatest } = summary;
+    let (numbers, ends) = bytes.split_at_mut(N::SLICE_BYTES - 24);
+    put(numbers, 0, &count.to_le_bytes());
+    N::put_sum(&sum, &mut numbers[8..]);
+    put(ends, 0, &least.bytes());
+    put(ends, 8, &greatest.bytes());
+    true
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// What the values of another window of one slice do to the bytes of a window: as if they were added one by one.
+pub fn merge(window: &Window, bytes: &[u8], other: &[u8], tail: &mut Vec<u8>) -> Edit {
+    let none = Edit { start: 0, gap: bytes.len()..bytes.len() };
+    let (Some(slices), false) = (window.slices(), other.is_empty()) else { return none };
+    let slice = word(other);
+    let start = recent(window, bytes, now(window, bytes, slice.wrapping_mul(slices.slide)), slices.count);
+    let kept = &bytes[start..];
+    let gap = match (window.keep, window.value) {
+        (Keep::Slices(_), Type::Float) => merge_slice::<f64>(kept, slice, other, tail),
+        (Keep::Slices(_), _) => merge_slice::<i64>(kept, slice, other, tail),
+        _ => {
+            let last = entries(window, kept).last().filter(|(of, ..)| *of == slice);
+            let known = |entry: Option<(i64, &[u8], usize)>| entry.and_then(|(_, known, _)| Moments::read(known));
+            let mut moments = known(last).unwrap_or_default();
+            moments.merge(&known(entries(window, other).next()).unwrap_or_default());
+            write_moments(slice, &moments, tail);
+            kept.len() - last.map_or(kept.len(), |(.., at)| at)
+        }
+    };
+    Edit { start, gap: bytes.len() - gap..bytes.len() }
+}
+
+/// Writes a slice with the values of another one's entries; how many bytes at the end it takes the place of.
+fn merge_slice<N: Number>(kept: &[u8], slice: i64, other: &[u8], out: &mut Vec<u8>) -> usize {
+    let mut summary = Summary::<N>::of_none();
+    let of_slice = |entry: &&[u8]| word(entry) == slice;
+    let own = kept.rchunks_exact(N::SLICE_BYTES).take_while(of_slice);
+    let gap = own.map(|entry| summary.add_entry(&entry[8..])).count() * N::SLICE_BYTES;
+    other.chunks_exact(N::SLICE_BYTES).for_each(|entry| summary.add_entry(&entry[8..]));
+    summary.write(slice, out);
+    gap
+}
+
+fn write_moments(slice: i64, moments: &Moments, out: &mut Vec<u8>) {
+    out.extend_from_slice(&slice.to_le_bytes());
+    let mut written = Vec::new();
+    moments.write(&mut written);
+    write_item(Item::Text(&written), out);
 }
 
 /// Writes the slice of now with one more value; how many bytes at the end it takes the place of.
@@ -551,3 +638,6 @@ fn answer<N: Number>(
         (None, _) => Answer::Null,
     }
 }
+
+#[cfg(test)]
+mod tests;

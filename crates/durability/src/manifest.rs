@@ -118,7 +118,10 @@ impl Identity {
             }),
             _ => None,
         };
-        let text = serde_json::to_vec(program).expect("a program is plain data");
+        // How rows are merged follows from the rest.
+        let mut written = program.clone();
+        written.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
+        let text = serde_json::to_vec(&written).expect("a program is plain data");
         Identity {
             application: program.name.clone(),
             version: program.schema_version,

@@ -81,6 +81,10 @@ pub enum Bug {
     SnapshotMixesGenerations,
     /// The rows that a failed checkpoint had taken are not taken again.
     SnapshotForgetsFailed,
+    /// Some epochs do not merge all groups of events that they folded.
+    MergeForgetsGroup,
+    /// Some epochs merge the groups of events that they folded twice.
+    MergeRepeats,
     /// A merge of some of the runs leaves out deletions.
     MergeDropsDeletions,
     /// A merge puts the newest of its runs first.

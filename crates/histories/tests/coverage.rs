@@ -108,6 +108,8 @@ const KINDS: &[&str] = &[
     "missing Abort", "missing Default", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
     "out closes", "out early results", "out tops", "out changes", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
+    "merged Number", "merged Sum", "merged Least", "merged Greatest", "merged Any", "merged All", "merged Last", "merged Best",
+    "merged Window",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
@@ -189,7 +191,11 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             }
         }
     }
-    for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {
+    for ((id, transaction), counts) in program.transactions.iter_enumerated().zip(&seen.counts) {
+        for merge in program.fold(id).filter(|_| counts.committed > 0).iter().flat_map(|fold| &fold.columns) {
+            let name = format!("{merge:?}");
+            note(format!("merged {}", name.split([' ', '(']).next().unwrap_or_default()));
+        }
         if transaction.inputs.len() > 1 {
             note("several inputs".into());
         }

@@ -13,6 +13,7 @@ mod depth;
 mod error;
 mod explain;
 mod fail;
+mod fold;
 mod groups;
 mod limits;
 mod operations;
@@ -38,9 +39,9 @@ pub use operations::{Operation, Operations, VerdictOperation};
 pub use plan::*;
 pub use program::{
     Batch, BatchSize, Bound, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput,
-    FloatOp, KeyGroups, Local, LocalId, LoopId, Measure, Missing, Nested, Nesting, Node, Origin, OutputField, Program,
-    ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId, TextOp, TextTest,
-    Transaction, TransactionId, WordOp, bad_schema,
+    FloatOp, Fold, KeyGroups, Local, LocalId, LoopId, Measure, Merge, Missing, Nested, Nesting, Node, Origin,
+    OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId,
+    TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
 };
 pub use selection::{Condition, ConditionDef, Direction, Fit, Order, OrderDef, Selection, SelectionDef, Test, TestDef};
 pub use waves::Waves;

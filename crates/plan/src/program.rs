@@ -632,6 +632,48 @@ pub struct Transaction {
     /// Which others it commits or aborts with.
     #[serde(default)]
     pub nesting: Nesting,
+    /// Whether it only folds its events into a row of its own; [`Program::fold`] says whether they may be folded apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fold: Option<Fold>,
+}
+
+/// How the rows of a transaction's first role are merged. Its second role, if it has one, is the row that counts the
+/// groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fold {
+    /// By column of the table. Those of the key and those that a row has from its first event stay.
+    pub columns: Vec<Merge>,
+}
+
+/// What becomes of a cell where a later partial row is merged into a row that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Merge {
+    /// It stays as it is.
+    Stays,
+    /// It stays; a row that is new is given the next number by the row that counts.
+    Number,
+    /// The sum of both.
+    Sum,
+    /// The lesser one, by number; None counts for nothing.
+    Least,
+    /// The greater one.
+    Greatest,
+    /// Whether one of them is true.
+    Any,
+    /// Whether both are.
+    All,
+    /// The later one.
+    Last,
+    /// The lesser one or, with `greatest`, the greater one, as of [`Merge::Least`]; where it is the later one, the
+    /// cells `with` it are.
+    Best {
+        /// Whether the greater one is better.
+        greatest: bool,
+        /// The columns that follow, which stay otherwise.
+        with: Vec<usize>,
+    },
+    /// The windows of both: of sums, or of moments, over one slice.
+    Window(Window),
 }
 
 /// Whether a transaction commits or aborts as one with others.

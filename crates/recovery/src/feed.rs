@@ -15,7 +15,7 @@ use tidemill_durability::{Bug, CallKey, Log, Planted};
 use tidemill_stages::access::snapshot::SnapshotDue;
 use tidemill_stages::actor::Outbox;
 use tidemill_stages::epoch::Epoch;
-use tidemill_stages::epoch::{Changes, Omission};
+use tidemill_stages::epoch::{Changes, Flaw};
 use tidemill_stages::gate::Gate;
 use tidemill_stages::io::SourceBatch;
 use tidemill_state::Generation;
@@ -171,11 +171,13 @@ impl CheckpointTrigger {
     fn changes(&mut self) -> Changes {
         let mixes = std::mem::take(&mut self.is_after_due) && self.planted.is(Bug::SnapshotMixesGenerations);
         let generation = if mixes { self.generation.next() } else { self.generation };
-        let omits = if self.planted.is(Bug::SnapshotForgetsChanges) {
-            Some(Omission::Marks)
-        } else {
-            self.planted.is(Bug::SnapshotSavesNothing).then_some(Omission::Saves)
-        };
-        Changes { generation, omits }
+        let flaws = [
+            (Bug::SnapshotForgetsChanges, Flaw::OmitsMarks),
+            (Bug::SnapshotSavesNothing, Flaw::OmitsSaves),
+            (Bug::MergeForgetsGroup, Flaw::OmitsGroup),
+            (Bug::MergeRepeats, Flaw::MergesTwice),
+        ];
+        let flaw = flaws.into_iter().find_map(|(bug, flaw)| self.planted.is(bug).then_some(flaw));
+        Changes { generation, flaw }
     }
 }

@@ -331,7 +331,8 @@ impl Committer {
         }
         // In a durable run, the latency excludes the wait for the log, which smaller epochs would not shorten.
         if let Some(oldest) = oldest.filter(|_| is_new) {
-            self.pipeline.done(number, events, self.on.environment.now().saturating_sub(oldest));
+            let latency = self.on.environment.now().saturating_sub(oldest);
+            self.pipeline.done(number, events, epoch.is_folded(), latency);
         }
     }
 

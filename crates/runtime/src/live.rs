@@ -150,7 +150,7 @@ impl Notes {
     /// Notes a finished epoch.
     pub fn add(&mut self, epoch: &Epoch, now: u64) {
         for (events, input) in self.inputs.iter_mut().zip(&epoch.work.inputs) {
-            *events += input.len as u64;
+            *events += (input.len + input.folded()) as u64;
         }
         for (events, batches) in self.sinks.iter_mut().zip(&epoch.finished.outputs) {
             *events += batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();

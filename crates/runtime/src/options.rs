@@ -28,6 +28,9 @@ pub struct Options {
     pub scheduling: Scheduling,
     /// The maximum number of events of an epoch, except with [`EpochSize::Events`].
     pub epoch_events_max: usize,
+    /// The same with [`EpochSize::Auto`] while all events are folded by groups: the more there are, the fewer rows are
+    /// merged for each. With a limit of memory it is not used.
+    pub folded_events_max: usize,
     /// How long an event may wait for its epoch to close, nanoseconds.
     pub epoch_age_max: u64,
     /// The target for the 99th percentile of latency, nanoseconds: with [`EpochSize::Auto`] it controls the size of
@@ -46,6 +49,7 @@ impl Default for Options {
             epoch: EpochSize::Auto,
             scheduling: Scheduling::Auto,
             epoch_events_max: 1 << 14,
+            folded_events_max: 1 << 17,
             epoch_age_max: 10_000_000,
             latency: 10_000_000,
             memory: None,

@@ -5,7 +5,9 @@
 //! had room for it, because if input is ahead of the engine, smaller epochs would only make the queue longer. Above the
 //! target, the limit shrinks in proportion, because latency under load is the number of epochs in flight times the time
 //! of one. Well below the target, if the limit was the reason to close the epoch, the limit grows by a quarter. An
-//! epoch that was gathered under an earlier limit does not describe the current one and is ignored.
+//! epoch that was gathered under an earlier limit does not describe the current one and is ignored. The limit may grow
+//! further while all events are folded by groups ([`tidemill_stages::prepare::fold`]): the more there are, the fewer
+//! rows are merged for each.
 //!
 //! **Given up.** The latency of an epoch's oldest event is used for the 99th percentile: it is a little higher, because
 //! most events of an epoch are younger.
@@ -18,21 +20,30 @@ const GROWTH: f64 = 1.25;
 /// After a miss, the new limit aims at this fraction of the target.
 const AIM: f64 = 0.85;
 
+/// The maximum number of events of an epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// If some of them are transactions. The first epochs have no more.
+    pub events: usize,
+    /// If all are folded.
+    pub folded: usize,
+}
+
 /// The limit, updated as epochs finish.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The target latency, nanoseconds.
     target: u64,
     limit: usize,
-    most: usize,
+    most: Most,
     /// Epochs up to this one were gathered under an earlier limit.
     changed: u64,
 }
 
 impl Pace {
-    /// A controller for a target latency, nanoseconds, with at most `most` events.
-    pub fn new(target: u64, most: usize) -> Self {
-        Pace { target, limit: most, most, changed: 0 }
+    /// A controller for a target latency, nanoseconds.
+    pub fn new(target: u64, most: Most) -> Self {
+        Pace { target, limit: most.events, most, changed: 0 }
     }
 
     /// The maximum number of events of the next epoch.
@@ -41,8 +52,8 @@ impl Pace {
     }
 
     /// Updates the limit after the results of an epoch are ready, `latency` nanoseconds after the arrival of its first
-    /// event. `asked`: the number of the last epoch whose limit was read.
-    pub fn done(&mut self, epoch: u64, events: usize, latency: u64, asked: u64) {
+    /// event. `folded`: all of its events were. `asked`: the number of the last epoch whose limit was read.
+    pub fn done(&mut self, epoch: u64, events: usize, folded: bool, latency: u64, asked: u64) {
         if epoch <= self.changed {
             return;
         }
@@ -53,7 +64,8 @@ impl Pace {
         } else if events >= before && (latency as f64) < self.target as f64 * ROOM {
             self.limit = (before as f64 * GROWTH) as usize;
         }
-        self.limit = self.limit.max(EVENTS_MIN.min(self.most)).min(self.most);
+        let most = if folded { self.most.folded } else { self.most.events };
+        self.limit = self.limit.max(EVENTS_MIN.min(most)).min(most);
         if self.limit != before {
             self.changed = asked;
         }
@@ -64,13 +76,15 @@ impl Pace {
 mod tests {
     use super::*;
 
+    const FEW: Most = Most { events: 1 << 14, folded: 1 << 14 };
+
     /// A saturated pipeline with four epochs in flight, at the given time per event.
     fn settle(event_ns: f64, target: u64, most: usize) -> (usize, f64) {
-        let mut pace = Pace::new(target, most);
+        let mut pace = Pace::new(target, Most { events: most, folded: most });
         let latency = |events: usize| 4.0 * (50_000.0 + events as f64 * event_ns);
         for epoch in 1..2_000 {
             let events = pace.limit();
-            pace.done(epoch, events, latency(events) as u64, epoch + 3);
+            pace.done(epoch, events, false, latency(events) as u64, epoch + 3);
         }
         (pace.limit(), latency(pace.limit()))
     }
@@ -96,13 +110,23 @@ mod tests {
 
     #[test]
     fn small_epochs_under_light_load_do_not_move_the_limit() {
-        let mut pace = Pace::new(10_000_000, 1 << 14);
-        (1..1_000).for_each(|epoch| pace.done(epoch, 5, 100_000, epoch));
+        let mut pace = Pace::new(10_000_000, FEW);
+        (1..1_000).for_each(|epoch| pace.done(epoch, 5, false, 100_000, epoch));
         assert_eq!(pace.limit(), 1 << 14);
-        let mut pace = Pace::new(1_000_000, 1 << 14);
-        pace.done(1, 1 << 14, 4_000_000, 1);
+        let mut pace = Pace::new(1_000_000, FEW);
+        pace.done(1, 1 << 14, false, 4_000_000, 1);
         let shrunk = pace.limit();
-        (2..1_000).for_each(|epoch| pace.done(epoch, 5, 100_000, epoch));
+        (2..1_000).for_each(|epoch| pace.done(epoch, 5, false, 100_000, epoch));
         assert_eq!(pace.limit(), shrunk);
+    }
+
+    #[test]
+    fn epochs_grow_further_while_all_events_are_folded() {
+        let mut pace = Pace::new(10_000_000, Most { events: 1 << 14, folded: 1 << 17 });
+        assert_eq!(pace.limit(), 1 << 14);
+        (1..100).for_each(|epoch| pace.done(epoch, pace.limit(), true, 1_000_000, epoch));
+        assert_eq!(pace.limit(), 1 << 17);
+        pace.done(100, 1 << 17, false, 1_000_000, 100);
+        assert_eq!(pace.limit(), 1 << 14);
     }
 }

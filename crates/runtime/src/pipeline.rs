@@ -5,7 +5,7 @@
 
 use crate::agenda::unread;
 use crate::options::Options;
-use crate::pace::Pace;
+use crate::pace::{Most, Pace};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_recovery::Failure;
@@ -48,7 +48,9 @@ impl Pipeline {
         workers: usize,
         first: u64,
     ) -> Self {
-        let sizes = Sizes { pace: Pace::new(options.latency, options.epoch_events_max), asked_last: 0 };
+        let events = options.epoch_events_max;
+        let folded = if options.memory.is_none() { options.folded_events_max.max(events) } else { events };
+        let sizes = Sizes { pace: Pace::new(options.latency, Most { events, folded }), asked_last: 0 };
         // More than can run at once would only take processors from each other.
         let seats = workers.min(environment.parallelism().max(1));
         let crew = Crew { workers, seats };
@@ -74,11 +76,12 @@ impl Pipeline {
         sizes.pace.limit()
     }
 
-    /// Reports that the results of an epoch are ready, `latency` nanoseconds after its first event arrived.
-    pub fn done(&self, epoch: u64, events: usize, latency: u64) {
+    /// Reports that the results of an epoch are ready, `latency` nanoseconds after its first event arrived. `folded`:
+    /// all of its events were.
+    pub fn done(&self, epoch: u64, events: usize, folded: bool, latency: u64) {
         let mut sizes = self.sizes.lock();
         let asked = sizes.asked_last;
-        sizes.pace.done(epoch, events, latency, asked);
+        sizes.pace.done(epoch, events, folded, latency, asked);
     }
 
     fn prepare(&self, scratch: &mut Scratch, worker: usize, mut epoch: Box<Epoch>) {

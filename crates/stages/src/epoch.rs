@@ -58,17 +58,21 @@ pub struct Sampled {
 pub struct Changes {
     /// The mark; each interval between checkpoints has its own.
     pub generation: Generation,
-    /// What is omitted, for tests that plant a bug.
-    pub omits: Option<Omission>,
+    /// For tests that plant a bug: which.
+    pub flaw: Option<Flaw>,
 }
 
 /// A bug that a test plants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Omission {
+pub enum Flaw {
     /// Epochs of even number mark nothing.
-    Marks,
+    OmitsMarks,
     /// No row is saved.
-    Saves,
+    OmitsSaves,
+    /// Epochs of even number do not merge the last group of an input.
+    OmitsGroup,
+    /// Epochs of even number merge the groups of an input twice.
+    MergesTwice,
 }
 
 /// Time that an epoch spent in its stages, nanoseconds.
@@ -325,6 +329,11 @@ impl Epoch {
     /// The number of its transactions. (For a program that cascades, after they have run.)
     pub fn transactions(&self) -> usize {
         self.work.inputs.iter().map(|input| input.len).sum()
+    }
+
+    /// Whether all events that were delivered to transactions, and some were, are folded.
+    pub fn is_folded(&self) -> bool {
+        self.transactions() == 0 && self.work.inputs.iter().any(|input| input.folded() > 0)
     }
 
     /// The number of rows that its transactions access.

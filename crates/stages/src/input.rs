@@ -1,6 +1,7 @@
 //! A transaction's prepared events of one epoch: their rows of the root, the rows of tables that they touch, and space
 //! for their results.
 
+use crate::folded::Folded;
 use crate::wiring::Outlet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct Input {
     pub verdicts: Vec<Verdict>,
     /// By role: the captured parts of a dependent key, or the captured values of a selection.
     pub keys: Vec<Vec<NativeColumn>>,
+    /// The events that were folded and are not among the others; the rows are those of their groups.
+    pub folded: Option<Box<Folded>>,
     /// In a cascade: how many of the events have run.
     ran: u32,
     /// By event: how many ran before it. Empty as long as they run in their order.
@@ -83,6 +86,7 @@ impl Input {
             seen: columns(&code.aborted.captured),
             verdicts: Vec::new(),
             keys: code.keys.iter().map(|key| key.as_ref().map_or_else(Vec::new, |key| columns(&key.types))).collect(),
+            folded: None,
             ran: 0,
             ranks: Vec::new(),
             views: Views::default(),
@@ -93,6 +97,7 @@ impl Input {
     /// looking some of them up.
     pub fn clear(&mut self) {
         (self.len, self.ran) = (0, 0);
+        self.folded.iter_mut().for_each(|folded| folded.clear());
         self.ranks.clear();
         for starts in &mut self.starts {
             starts.clear();
@@ -101,6 +106,11 @@ impl Input {
         if let Some(index) = &mut self.index {
             index.clear();
         }
+    }
+
+    /// The number of events that were folded.
+    pub fn folded(&self) -> usize {
+        self.folded.as_ref().map_or(0, |folded| folded.events)
     }
 
     /// Notes that an event runs now. What waits for the end of a nest may run after what arrived later.

@@ -14,6 +14,7 @@ pub mod due;
 pub mod environment;
 pub mod epoch;
 pub mod finish;
+pub mod folded;
 pub mod gate;
 pub mod given;
 pub mod input;

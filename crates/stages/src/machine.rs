@@ -1,6 +1,7 @@
 //! The data that all workers share, and the scratch of one worker.
 
 use crate::access::read::Kept;
+use crate::folded::Pause;
 use crate::input::Identity;
 use crate::prepare::keys::KeyScratch;
 use crate::wiring::{InputId, InputWiring, Wiring};
@@ -96,6 +97,8 @@ pub struct Scratch {
     pub views: Vec<ColumnView>,
     /// By role of the transaction at hand that is not one row: the number of its rows, then their addresses.
     pub scans: Vec<Vec<RowAddress>>,
+    /// By input: when its events are not folded.
+    pub pauses: TiVec<InputId, Pause>,
     /// Within a nest: the rows that were noted for indexes since it began.
     pub noted: Vec<(TableId, RowAddress)>,
 }
@@ -113,6 +116,7 @@ impl Scratch {
             keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),
             scans: Vec::new(),
+            pauses: machine.wiring.inputs.iter().map(|_| Pause::default()).collect(),
             noted: Vec::new(),
         }
     }

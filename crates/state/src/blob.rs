@@ -70,6 +70,19 @@ pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
 }
 
+/// The bytes of a handle, to be changed.
+///
+/// # Safety
+/// As of [`bytes`], and nobody else reads them while the result lives.
+pub unsafe fn bytes_mut<'a>(handle: u64) -> &'a mut [u8] {
+    if handle == 0 {
+        return &mut [];
+    }
+    let blob = handle as *mut u8;
+    // SAFETY: by the caller's promise this is a live blob, laid out by `new`.
+    unsafe { std::slice::from_raw_parts_mut(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
+}
+
 /// Lines of a blob that are prefetched: those of a window of a few slices.
 const LINES_AHEAD: usize = 4;
 

@@ -12,8 +12,8 @@ use super::types::zero;
 use super::writing::{WINDOW, column, set, when};
 use crate::build::{cell, local, window};
 use crate::{
-    Aggregate, Ask, ColumnDef, Expr, ExprNode, Function, Stmt, Synopsis, WindowDef, WindowFunction, WindowPart,
-    WindowsDef,
+    Aggregate, Ask, ColumnDef, Expr, ExprNode, Fold, Function, Merge, Stmt, Synopsis, Table, WindowDef, WindowFunction,
+    WindowPart, WindowsDef,
 };
 use tidemill_model::{ColumnType, Type, Value};
 
@@ -169,6 +169,45 @@ enum What {
     Synopsis(Synopsis),
 }
 
+/// By name of a column: how its cells are merged. Cells of the others stay.
+pub(super) struct Merges(Vec<(String, Kept)>);
+
+/// As [`Merge`], before columns have numbers.
+enum Kept {
+    Plain(Merge),
+    Best {
+        greatest: bool,
+        with: Vec<String>,
+    },
+    /// As the column's window says.
+    Window,
+}
+
+impl Merges {
+    /// With a column that numbers groups.
+    pub fn numbered(mut self, column: &str) -> Merges {
+        self.0.push((column.into(), Kept::Plain(Merge::Number)));
+        self
+    }
+
+    /// With numbers for columns.
+    pub fn fold(&self, table: &Table) -> Fold {
+        let number = |name: &String| table.columns.iter().position(|column| column.name == *name).expect("it is there");
+        let mut columns = vec![Merge::Stays; table.columns.len()];
+        for (name, kept) in &self.0 {
+            let column = number(name);
+            columns[column] = match kept {
+                Kept::Plain(merge) => merge.clone(),
+                Kept::Best { greatest, with } => {
+                    Merge::Best { greatest: *greatest, with: with.iter().map(number).collect() }
+                }
+                Kept::Window => Merge::Window(table.columns[column].window.expect("it is a window")),
+            };
+        }
+        Fold { columns }
+    }
+}
+
 /// The columns of a window's table that its aggregates need.
 pub(super) struct Cells {
     kind: Kind,
@@ -247,12 +286,43 @@ impl Cells {
             // A NaN is better than nothing only.
             none = none.or(best_cell().ne(best_cell()));
         }
-        let of_best = |other: &&Cell| other.what == What::At(function) && other.by == best.by;
-        let values = self.cells.iter().filter(of_best);
+        let values = self.values_of(best, function);
         let put = |other: &Cell| set(WINDOW, &other.definition.name, other.value.clone().expect("it has a value"));
         let put = std::iter::once(set(WINDOW, &best.definition.name, by())).chain(values.map(put));
         let choose = when(none.or(better), put.collect());
         if best.ty.nullable { vec![when(!by().is_null(), vec![choose])] } else { vec![choose] }
+    }
+
+    /// How the cells of rows are merged that stand for one window each; none where some cannot be.
+    pub fn merges(&self) -> Option<Merges> {
+        let merge = |cell: &Cell| {
+            let is_text = cell.definition.window.is_none() && cell.definition.ty.ty.is_bytes();
+            let kept = match cell.what {
+                _ if is_text => return None,
+                What::Count => Kept::Plain(Merge::Sum),
+                What::Least => Kept::Plain(Merge::Least),
+                What::Greatest => Kept::Plain(Merge::Greatest),
+                What::Any => Kept::Plain(Merge::Any),
+                What::All => Kept::Plain(Merge::All),
+                // Best takes the values of its event along.
+                What::First | What::At(_) => Kept::Plain(Merge::Stays),
+                What::Last => Kept::Plain(Merge::Last),
+                What::Best(_) if cell.ty.ty == Type::Float => return None,
+                What::Best(function) => {
+                    let with = self.values_of(cell, function).map(|of| of.definition.name.clone()).collect();
+                    Kept::Best { greatest: function == WindowFunction::ArgMax, with }
+                }
+                What::Values | What::Moments => Kept::Window,
+                What::Distinct | What::Present | What::Synopsis(_) => return None,
+            };
+            Some((cell.definition.name.clone(), kept))
+        };
+        self.cells.iter().map(merge).collect::<Option<_>>().map(Merges)
+    }
+
+    /// The columns of the values that stand beside the best.
+    fn values_of<'a>(&'a self, best: &'a Cell, function: WindowFunction) -> impl Iterator<Item = &'a Cell> {
+        self.cells.iter().filter(move |other| other.what == What::At(function) && other.by == best.by)
     }
 
     /// The number of events in a window by count.

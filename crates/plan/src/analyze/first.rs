@@ -83,6 +83,7 @@ impl Lowering<'_> {
         let delete = vec![stmt(StmtNode::Delete { role: WINDOW.into() })];
         let next = self.on(inputs, format!("{}.next", self.name), AccessDef::Row, delete);
         Lowered {
+            merges: None,
             windows,
             order: None,
             add: pass,

@@ -251,7 +251,8 @@ fn window(
     let carried = carry::carry(streams, transactions, input, &def.name);
     let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
     let lowered = over::lower(def, over, input, lasting, time, streams, tables)?;
-    let Lowered { windows, order, add, schema, due, close, next, early, rows, words, shift_in, shift_due } = lowered;
+    let Lowered { windows, order, add, schema, due, close, next, early, rows, words, shift_in, shift_due, merges } =
+        lowered;
     let may_refuse = !over.own.is_empty();
     let table = tables::enter_hidden(&windows, &def.name, tables)?;
     if let Some(order) = order {
@@ -259,7 +260,8 @@ fn window(
     }
     let in_words = |typed| in_words(&words, typed);
     let at_input = time.map(|time| PositionTime { shift: shift_in, ..time });
-    let add = in_words(transaction_on(&add, vec![input], first, streams, tables, at_input))?;
+    let mut add = in_words(transaction_on(&add, vec![input], first, streams, tables, at_input))?;
+    add.fold = merges.map(|merges| merges.fold(&tables[table]));
     if may_refuse {
         streams.list[add.aborted].name = format!("{}{REFUSED}", def.name);
     }
@@ -421,6 +423,7 @@ fn transaction_on(
         seen,
         cascades: false,
         nesting: Nesting::Alone,
+        fold: None,
     })
 }
 

@@ -18,7 +18,7 @@
 //!
 //! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
 
-use super::cells::{Cells, Kind, units};
+use super::cells::{Cells, Kind, Merges, units};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::first;
 use super::own::{Owns, Words};
@@ -72,6 +72,8 @@ pub(super) struct Lowered {
     pub shift_in: i64,
     /// The same of a close, which has its end as event time.
     pub shift_due: i64,
+    /// If the rows of events that were folded apart can be merged: how.
+    pub merges: Option<Merges>,
 }
 
 /// Early results of tumbling and sliding windows: of the window of a group that closes next.
@@ -299,6 +301,7 @@ impl Lowering<'_> {
                 TableDef::new("order", columns.to_vec())
             }),
             add: self.add()?,
+            merges: self.merges(),
             close: Some(on_due(self.name.to_owned(), AccessDef::ReadDefault, body)),
             next: on_due(format!("{}.next", self.name), AccessDef::Row, self.next()),
             due: self.due(),
@@ -489,6 +492,15 @@ impl Lowering<'_> {
             roles,
             body,
         })
+    }
+
+    /// How rows are merged, where a row stands for one window and begins with an event.
+    fn merges(&self) -> Option<Merges> {
+        let is_plain = self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
+        let is_tumbling = matches!(self.kind, Kind::Tumbling { .. });
+        let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
+        let merges = self.cells.merges().filter(|_| is_plain && is_tumbling && !has_texts)?;
+        Some(if self.parts.is_empty() { merges } else { merges.numbered("first") })
     }
 
     /// What becomes of the row when its window has closed.

@@ -55,8 +55,8 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         let Origin::Due(due) = &stream.origin else { continue };
         let Some(name) = stream.name.strip_suffix(".due") else { continue };
         text.push_str(std::mem::take(&mut title));
-        let adds = program.transactions.iter().find(|t| t.name == format!("{name}.add"));
-        let input = adds.map_or("", |add| program.streams[add.inputs[0]].name.as_str());
+        let adds = program.transactions.iter_enumerated().find(|(_, t)| t.name == format!("{name}.add"));
+        let input = adds.map_or("", |(_, add)| program.streams[add.inputs[0]].name.as_str());
         let parts = stream.schema.fields.iter().filter(|field| !matches!(field.name.as_str(), "start" | "end" | "one"));
         let by: Vec<&str> = parts.map(|field| field.name.as_str()).collect();
         let by = if by.is_empty() { String::new() } else { format!(", by {}", by.join(", ")) };
@@ -82,6 +82,12 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         let kept = table.columns.iter().enumerate().filter(|(i, _)| !table.key.contains(i) && *i != due.due);
         let kept: Vec<String> = kept.map(|(i, of)| column(table, i, of)).collect();
         let _ = writeln!(text, "    keeps a row for each group with an open window: {}", kept.join(", "));
+        if adds.is_some_and(|(add, _)| program.fold(add).is_some()) {
+            let _ = writeln!(
+                text,
+                "    each worker folds the events of an epoch by groups, if these have several, and merges them into the rows"
+            );
+        }
         if due.bound == Bound::Never {
             let _ = writeln!(text, "    closes with an event: events are followed one by one");
         } else {

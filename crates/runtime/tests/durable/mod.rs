@@ -322,13 +322,11 @@ impl<'a> Trial<'a> {
             rows(&engine.table(t).expect("it reads"), &Schema::scalars(columns))
         };
         Outcome {
-            epochs: 0,
-            policies: Vec::new(),
-            workers: 0,
             outputs: self.released.iter().zip(&program.sinks).map(output).collect(),
             tables: program.tables.keys().map(table).collect(),
             // The counts are those of one life.
             counts: self.subject.expected.counts.clone(),
+            ..Outcome::default()
         }
     }
 }

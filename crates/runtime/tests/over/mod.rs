@@ -9,7 +9,7 @@ use tidemill_histories::{History, Random};
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
 use tidemill_plan::{
-    Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, TableId, TransactionDef, WindowFunction, WindowsDef,
+    Expr, ExprNode, OverDef, Plan, Program, Stmt, StmtNode, TableId, TransactionDef, WindowFunction, WindowsDef,
 };
 use tidemill_reference::Reference;
 use tidemill_runtime::{Engine, EpochSize, Options};
@@ -117,8 +117,9 @@ fn aggregate(function: WindowFunction, value: Option<&str>, by: Option<&str>) ->
     ExprNode::Aggregate { function, value: value.map(field), by: by.map(field), argument: None }.into()
 }
 
-/// The plan: the window `w`, and a transaction that adds each close up in a table and gives it on.
-fn program(windows: &WindowsDef, by: bool) -> Plan {
+/// The plan: the window `w`, and a transaction that adds each close up in a table and gives it on. Without `distinct`
+/// values events of tumbling windows are folded.
+fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
     use WindowFunction as F;
     let sliding = matches!(windows, WindowsDef::Sliding { .. });
     let mut fields = vec![("start", event("start")), ("end", event("end"))];
@@ -126,7 +127,8 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
         fields.push(("group", event("group")));
     }
     let whole = [(F::Count, None), (F::Count, Some("value")), (F::Sum, Some("value")), (F::Mean, Some("value"))];
-    let ordered = [(F::Min, Some("value")), (F::Max, Some("value")), (F::Distinct, Some("value"))];
+    let third = if distinct { F::Distinct } else { F::Variance };
+    let ordered = [(F::Min, Some("value")), (F::Max, Some("value")), (third, Some("value"))];
     let names = [
         "count",
         "count_value",
@@ -134,7 +136,7 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
         "mean",
         "min",
         "max",
-        "distinct",
+        "distinct_or_variance",
         "first",
         "last",
         "least",
@@ -189,7 +191,7 @@ fn program(windows: &WindowsDef, by: bool) -> Plan {
 }
 
 /// What a close gives, by definition.
-fn given(closed: &Closed, by: bool, sliding: bool) -> Vec<Value> {
+fn given(closed: &Closed, by: bool, sliding: bool, is_distinct: bool) -> Vec<Value> {
     let (_, start, end, group, events) = closed;
     let option = |value: Option<i64>| value.map_or(Value::Null, Value::Int);
     let values: Vec<i64> = events.iter().filter_map(|seen| seen.value).collect();
@@ -204,7 +206,7 @@ fn given(closed: &Closed, by: bool, sliding: bool) -> Vec<Value> {
     }
     row.extend([Value::Int(events.len() as i64), Value::Int(values.len() as i64), Value::Int(sum), mean]);
     row.extend([option(values.iter().min().copied()), option(values.iter().max().copied())]);
-    row.push(Value::Int(distinct.len() as i64));
+    row.push(if is_distinct { Value::Int(distinct.len() as i64) } else { variance(&values) });
     if !sliding {
         let some: Vec<&Seen> = events.iter().filter(|seen| seen.value.is_some()).collect();
         // The first of equals.
@@ -215,6 +217,16 @@ fn given(closed: &Closed, by: bool, sliding: bool) -> Vec<Value> {
         row.push(option(greatest.and_then(|seen| seen.value)));
     }
     row
+}
+
+/// Of a sample. Sums of so few small numbers are exact.
+fn variance(values: &[i64]) -> Value {
+    let count = values.len() as i64;
+    if count < 2 {
+        return Value::Null;
+    }
+    let (sum, squares) = (values.iter().sum::<i64>(), values.iter().map(|value| value * value).sum::<i64>());
+    Value::Float((count * squares - sum * sum) as f64 / (count * (count - 1)) as f64)
 }
 
 fn random_windows(random: &mut Random) -> WindowsDef {
@@ -251,14 +263,18 @@ fn windows_are_what_they_mean() {
         let option = |value: Option<i64>| value.map_or(Value::Null, Value::Int);
         let rows =
             events.iter().map(|e| vec![Value::Int(e.at), option(e.group), option(e.value), Value::Int(e.number)]);
-        let history = History { plan: program(&windows, by), preload: vec![], sources: vec![rows.collect()] };
+        let distinct = random.chance(50);
+        let plan = program(&windows, by, distinct);
+        let history = History { plan, preload: vec![], sources: vec![rows.collect()] };
         let sliding = matches!(windows, WindowsDef::Sliding { .. });
         let expected: Vec<Vec<Value>> =
-            closed(&windows, by, &events).iter().map(|closed| given(closed, by, sliding)).collect();
+            closed(&windows, by, &events).iter().map(|closed| given(closed, by, sliding, distinct)).collect();
         let subject = Subject::new(history);
         let sink = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "w.closed");
         let sink = sink.expect("every stream has a sink");
         assert_eq!(subject.expected.outputs[sink], expected, "seed {seed}, {windows:?}, by group: {by}, {events:?}");
+        let folds = subject.program.transactions.keys().any(|id| subject.program.fold(id).is_some());
+        assert_eq!(folds, !distinct && matches!(windows, WindowsDef::Tumbling { .. }), "seed {seed}, {windows:?}");
         let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
         for (workers, size) in [(1, EpochSize::Auto), (3, EpochSize::Events(1 + random.below(9)))] {
             engine = engine.with_empty_tables();
@@ -272,11 +288,44 @@ fn windows_are_what_they_mean() {
     }
 }
 
+/// Where an epoch has many groups its events are not folded, and windows hold events of both kinds of epochs. They
+/// close in the order of their first events, whichever these are.
+#[test]
+fn windows_hold_folded_events_and_others() {
+    let windows = WindowsDef::Tumbling { length: Value::Int(5_000), origin: 0 };
+    let mut random = Random::new(1);
+    let rows = Vec::from_iter((0..15_000).map(|number: i64| {
+        // Each thousand events begin some groups of a window.
+        let (thousand, groups) = (number / 1_000, if number / 1_000 % 3 == 0 { 900 } else { 50 });
+        let group = 1_000 * thousand + random.int(0, groups);
+        [number, group, random.int(-5, 5), number].map(Value::Int).to_vec()
+    }));
+    let events = rows.len() as u64;
+    let plan = program(&windows, true, false);
+    let subject = Subject::new(History { plan, preload: vec![], sources: vec![rows] });
+    let mut never_folds = subject.program.clone();
+    never_folds.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
+    let run = |program: &Program, workers, size| {
+        let engine = Engine::new(program.clone()).expect("it compiles");
+        let options = Options { workers, epoch: EpochSize::Events(size), ..Options::default() };
+        let outcome = subject.run(&engine, options, 1_000);
+        if let Some(difference) = subject.difference(&outcome) {
+            panic!("{workers} workers, {size} events: {difference}");
+        }
+        outcome.scheduled
+    };
+    let all = run(&never_folds, 1, 1_100);
+    for (workers, size) in [(1, 1_000), (1, 1_100), (2, 1_000), (3, 1_100)] {
+        let folded = all - run(&subject.program, workers, size);
+        assert!((1..events).contains(&folded), "{folded} events are folded, {workers} workers, {size} events");
+    }
+}
+
 /// A close makes a window of another, long after the last event.
 #[test]
 fn windows_over_windows_close_at_the_end_of_time() {
     let inner = WindowsDef::Tumbling { length: Value::Int(100), origin: 0 };
-    let mut plan = program(&inner, false);
+    let mut plan = program(&inner, false, true);
     let windows = WindowsDef::Tumbling { length: Value::Int(4), origin: 0 };
     let sum = aggregate(WindowFunction::Sum, Some("count"), None);
     let returned = record([("end", event("end")), ("n", sum)]);
@@ -313,7 +362,7 @@ fn windows_over_windows_close_at_the_end_of_time() {
 #[test]
 fn windows_by_count_close_behind_all_times() {
     let session = WindowsDef::Session { gap: Value::Int(10) };
-    let mut plan = program(&session, false);
+    let mut plan = program(&session, false, true);
     let returned = record([("n", aggregate(WindowFunction::Count, None, None))]);
     let body = vec![Stmt { node: StmtNode::Return { record: Some(returned) }, span: None }];
     let windows = WindowsDef::Counting { count: 3 };
@@ -349,7 +398,7 @@ fn windows_by_count_close_behind_all_times() {
 #[test]
 fn a_close_does_not_look_at_what_stays_open() {
     let looked_at = |open: i64| {
-        let plan = program(&WindowsDef::Session { gap: Value::Int(open) }, true);
+        let plan = program(&WindowsDef::Session { gap: Value::Int(open) }, true, true);
         // Each group has one event, and from `open` on one session closes with each.
         let event = |at: i64| vec![Value::Int(at), Value::Int(at), Value::Null, Value::Int(at)];
         let history = History { plan, preload: vec![], sources: vec![(0..open + 400).map(event).collect()] };
@@ -371,7 +420,7 @@ fn a_close_does_not_look_at_what_stays_open() {
 #[test]
 fn first_events_are_forgotten() {
     let within = 80;
-    let mut plan = program(&WindowsDef::Session { gap: Value::Int(1) }, false);
+    let mut plan = program(&WindowsDef::Session { gap: Value::Int(1) }, false, true);
     let inputs = vec![named("events")];
     let windows = WindowsDef::Counting { count: 1 };
     let by = vec![("number".to_owned(), event("number"))];

@@ -190,6 +190,8 @@ pub struct Outcome {
     pub policies: Vec<(Option<String>, String)>,
     /// How many workers took part in the access of an epoch, at most; 0 for the reference.
     pub workers: u64,
+    /// The transactions that policies ran, without events that were folded; 0 for the reference.
+    pub scheduled: u64,
 }
 
 impl Outcome {
@@ -319,6 +321,7 @@ impl Subject {
             policies: summary.policies.iter().map(|p| (p.group.clone(), p.policy.clone())).collect(),
             epochs: summary.epochs,
             workers: summary.policies.iter().map(|p| p.workers).max().unwrap_or_default(),
+            scheduled: summary.policies.iter().map(|p| p.transactions).sum(),
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
     }

@@ -76,10 +76,19 @@ fn planted_bugs_are_found() {
         (Bug::ReplayCutsAnew, DIFFERS),
         (Bug::ReplayReleasesAgain, &["the first to differ"]),
     ];
-    let look = |(bug, shows): (Bug, _)| {
+    all_are_found(&bugs);
+}
+
+#[test]
+fn planted_bugs_of_merges_are_found() {
+    all_are_found(&[(Bug::MergeForgetsGroup, DIFFERS), (Bug::MergeRepeats, DIFFERS)]);
+}
+
+fn all_are_found(bugs: &[(Bug, &[&str])]) {
+    let look = |&(bug, shows): &(Bug, &[&str])| {
         look_for(format!("{bug:?}"), first_plan(bug), Wrongs { planted: Planted::new(bug), lies: &[] }, shows)
     };
-    let missed: Vec<String> = bugs.into_iter().filter_map(|bug| look(bug).err()).collect();
+    let missed: Vec<String> = bugs.iter().filter_map(|bug| look(bug).err()).collect();
     assert!(missed.is_empty(), "{missed:#?}");
 }
 

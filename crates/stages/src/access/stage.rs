@@ -11,7 +11,7 @@ use crate::access::scheduling::{FixedOn, Scheduling};
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, Sharing, may_redo};
-use crate::access::{cascade, hot, touched, wakes, waves};
+use crate::access::{cascade, hot, merge, touched, wakes, waves};
 use crate::environment::Environment;
 use crate::epoch::{Accessed, Epoch};
 use crate::input::Input;
@@ -93,6 +93,8 @@ impl AccessStage {
         let wakes = wakes::run_within(&self.machine, &epoch);
         epoch.accessed.one_by_one = self.machine.wiring.cascades || matches!(wakes, Ok(true));
         epoch.accessed.unread = wakes.err();
+        merge::merge(&self.machine, scratch, &mut epoch);
+        epoch.accessed.breakdown.useful += self.environment.now() - start;
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());

@@ -73,6 +73,10 @@ fn digest_of(machine: &Machine, epoch: &Epoch) -> EpochDigest {
 fn count(machine: &Machine, epoch: &mut Epoch) {
     for (wiring, input) in machine.wiring.inputs.iter().zip(&epoch.work.inputs) {
         let counts = &mut epoch.finished.counts[wiring.transaction];
+        if let Some(folded) = input.folded.as_ref().filter(|folded| folded.events > 0) {
+            counts[0] += folded.events as u64 - folded.aborts.iter().sum::<u64>();
+            counts[1..].iter_mut().zip(&folded.aborts).for_each(|(count, aborts)| *count += aborts);
+        }
         let verdicts = &input.verdicts[..input.len];
         // Nearly all transactions commit; they are counted without a branch.
         let committed = verdicts.iter().filter(|&&verdict| verdict == Verdict::COMMITTED).count();

@@ -5,7 +5,7 @@
 //! The rows of an epoch are known before its access, so this is a pass over their addresses. If the program follows
 //! events one by one, and in the waves after the first, the rows are known only when the transaction is about to run.
 
-use crate::epoch::{Changes, Epoch, Omission};
+use crate::epoch::{Changes, Epoch, Flaw};
 use crate::listed::listed;
 use crate::machine::Machine;
 use crate::wiring::{InputEvent, InputId};
@@ -23,7 +23,7 @@ pub enum Transactions {
 }
 
 fn marks(changes: Changes, epoch: &Epoch) -> bool {
-    !(changes.omits == Some(Omission::Marks) && epoch.number.is_multiple_of(2))
+    !(changes.flaw == Some(Flaw::OmitsMarks) && epoch.number.is_multiple_of(2))
 }
 
 /// Marks the rows that a prepared epoch may write. May run concurrently with the access of earlier epochs.
@@ -37,7 +37,7 @@ pub fn mark(machine: &Machine, epoch: &Epoch) {
 /// Saves the rows that an epoch is about to write, if a snapshot is open, and forgets copies of their tables. Call it immediately before the epoch's access:
 /// a snapshot begins only after the access of an epoch, so none begins until this one's is over.
 pub fn save(machine: &Machine, epoch: &mut Epoch) {
-    let omits = epoch.input.changes.is_some_and(|changes| changes.omits == Some(Omission::Saves));
+    let omits = epoch.input.changes.is_some_and(|changes| changes.flaw == Some(Flaw::OmitsSaves));
     let is_open = |table: &Table| table.is_in_snapshot() || table.is_read();
     epoch.accessed.saves = !omits && (machine.kept.is_some() || machine.tables.iter().any(is_open));
     if epoch.accessed.saves && !machine.wiring.cascades {
@@ -81,7 +81,7 @@ fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generat
 pub fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(TableId, &[RowAddress])) {
     let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. })) = of;
     let input = &epoch.work.inputs[id];
-    if input.len == 0 {
+    if input.len == 0 && input.folded() == 0 {
         // The rows are those of an earlier epoch, whose slots may have been reused.
         return;
     }

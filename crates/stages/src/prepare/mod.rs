@@ -2,6 +2,7 @@
 //! touch. It needs no other epoch, so it overlaps with the access of earlier epochs.
 
 pub mod changes;
+pub mod fold;
 pub mod keys;
 
 use crate::epoch::{Epoch, JointRun};
@@ -51,8 +52,15 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     let elements = if code.run.is_some() { element_count(batch, schema) } else { 0 };
     pipeline.run(code, &mut scratch.context, &view, None, events, elements);
     epoch.work.pipelines[root] = pipeline;
-    let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &scratch.views, events };
+    let views = std::mem::take(&mut scratch.views);
+    let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &views, events };
+    for &id in &machine.wiring.deliveries[root] {
+        if let Some(code) = machine.input(id).code.fold {
+            fold::fold(machine, scratch, epoch, id, code, &arrived);
+        }
+    }
     deliver(machine, &mut scratch.keys, epoch, root, &arrived);
+    scratch.views = views;
 }
 
 /// The events of a root.
@@ -67,13 +75,16 @@ pub struct Arrived<'a> {
     pub events: usize,
 }
 
-/// Delivers the events of a root, whose pipeline has run, to all its inputs: records which events each input takes, and
-/// the rows that their transactions will touch.
+/// Delivers the events of a root, whose pipeline has run, to all its inputs that have not folded them: records which
+/// events each input takes, and the rows that their transactions will touch.
 pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root: StreamId, arrived: &Arrived<'_>) {
     let schema = &machine.program.streams[root].schema;
     let code = pipeline_of(machine, root);
     let mut pipeline = std::mem::take(&mut epoch.work.pipelines[root]);
     for &id in &machine.wiring.deliveries[root] {
+        if epoch.work.inputs[id].folded() > 0 {
+            continue;
+        }
         let wiring = &machine.wiring.inputs[id];
         let input = &mut epoch.work.inputs[id];
         let node = pipeline.nodes.get_mut(wiring.node);
