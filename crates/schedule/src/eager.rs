@@ -23,7 +23,7 @@
 //! it reads and its own.
 //!
 //! **Given up.** A transaction may run again more than once, where workers repair two of its sources one after the
-//! other.
+//! other. And where few rows are in all transactions, an abort that is found late repairs all that has run since.
 
 use crate::back_off::look;
 use crate::execute::Execute;
