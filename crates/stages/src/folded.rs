@@ -41,6 +41,8 @@ impl Folded {
     }
 }
 
+/// Fewer events cost little either way.
+const JUDGED: usize = 32;
 /// Folding pays where at least so many events come to a group.
 const EVENTS_PER_GROUP: usize = 4;
 /// The longest pause, epochs.
@@ -64,7 +66,7 @@ impl Pause {
 
     /// Notes how many groups the events of an epoch had that was folded.
     pub fn judge(&mut self, events: usize, groups: usize) {
-        let pays = events >= EVENTS_PER_GROUP * groups;
+        let pays = events < JUDGED || events >= EVENTS_PER_GROUP * groups;
         self.length = if pays { 0 } else { (2 * self.length).clamp(1, PAUSE_MAX) };
         self.left = self.length;
     }
@@ -85,6 +87,7 @@ mod tests {
         let pauses: Vec<usize> = (0..7).map(|_| paused_for(399, 100)).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16]);
         assert_eq!(paused_for(400, 100), 0);
+        assert_eq!(paused_for(31, 31), 0);
         assert_eq!(paused_for(399, 100), 1);
     }
 }
