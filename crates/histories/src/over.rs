@@ -59,6 +59,10 @@ pub fn random_over(
         });
         return operator(name, input, over);
     }
+    if rows.is_none() && random.chance(45) {
+        by.retain(|(key, _)| scalars.iter().any(|(name, ty)| name == key && ty.is_word()));
+        return random_plain(random, name, input, &scalars, by, time);
+    }
     let windows = random_windows(random, time);
     let early = random_early(random, &windows);
     let are_empty = matches!(windows, WindowsDef::Tumbling { .. } | WindowsDef::Sliding { .. });
@@ -97,6 +101,44 @@ pub fn random_over(
     }
     body.push(stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) }));
     let over = Some(OverDef { by, windows, early, every, top: None, first: None, own });
+    TransactionDef { body, ..operator(name, input, over) }
+}
+
+/// A window whose events may be folded apart ([`tidemill_plan::Fold`]), if the program lets them: tumbling, with aggregates
+/// of which partial ones can be merged.
+fn random_plain(
+    random: &mut Random,
+    name: &str,
+    input: StreamRef,
+    scalars: &[(&str, Type)],
+    by: Vec<(String, Expr)>,
+    time: Type,
+) -> TransactionDef {
+    use WindowFunction as F;
+    let length = *random.pick(&[1, 2, 5, 10, 60]);
+    let length = if time == Type::Int { Value::Int(length) } else { Value::Duration(length) };
+    let windows = WindowsDef::Tumbling { length, origin: *random.pick(&[0, 0, -3]) };
+    let mut fields: Vec<(String, Expr)> = by.iter().map(|(name, _)| (name.clone(), event(name))).collect();
+    fields.push(("n".into(), count()));
+    let bools: Vec<&(&str, Type)> = scalars.iter().filter(|(_, ty)| *ty == Type::Bool).collect();
+    for number in 0..random.between(3, 8) {
+        let any = random.pick_any(&bools).copied().filter(|_| random.chance(40)).or(random.pick_any(scalars));
+        let Some(&(name, ty)) = any else { continue };
+        let functions: &[F] = match ty {
+            Type::Int => &[F::Count, F::Sum, F::Mean, F::Min, F::Max, F::Last, F::ArgMin, F::ArgMax, F::Variance],
+            Type::Decimal { .. } | Type::Float => &[F::Count, F::Sum, F::Mean, F::Min, F::Max, F::ArgMax],
+            Type::Bool => &[F::Any, F::All, F::Last],
+            Type::Time => &[F::Min, F::Max, F::Last, F::ArgMin],
+            _ => &[F::Count, F::First],
+        };
+        let function = *random.pick(functions);
+        let by = matches!(function, F::ArgMin | F::ArgMax).then(|| Box::new(event(name)));
+        let value = Some(Box::new(event(if by.is_some() { random.pick(scalars).0 } else { name })));
+        let aggregate = ExprNode::Aggregate { function, value, by, argument: None };
+        fields.push((format!("a{number}"), expr(aggregate)));
+    }
+    let body = vec![stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time: None }) })];
+    let over = Some(OverDef { by, windows, early: None, every: None, top: None, first: None, own: vec![] });
     TransactionDef { body, ..operator(name, input, over) }
 }
 
@@ -223,7 +265,7 @@ fn random_aggregate(random: &mut Random, scalars: &[(&str, Type)]) -> Option<Exp
         functions.extend([F::TopValue, F::TopCount, F::ApproxDistinct, F::ApproxCount]);
     }
     if matches!(ty, Type::Int | Type::Decimal { .. } | Type::Float) {
-        functions.extend([F::ApproxQuantile, F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
+        functions.extend([F::ApproxQuantile, F::ApproxQuantile, F::Variance, F::Stddev, F::Pvariance, F::Pstddev]);
     }
     let ordered: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty != Type::Bool).map(|(name, _)| *name).collect();
     let by = random.pick_any(&ordered).filter(|_| random.chance(25)).map(|by| Box::new(event(by)));
