@@ -1,8 +1,9 @@
 """What an event costs in instructions, cache misses and mispredicted branches (MorphStream, Figure 18a), by Cachegrind.
 
-Streaming Ledger at its defaults, on one worker. A process runs each way to schedule once, another runs it twice over the
-same events; the difference is one run: tables filled, epochs prepared, accessed and finished, results compared. Caches are simulated (32 KiB,
-then 2 MiB) and so is the branch predictor, so numbers say what the code asks for, not what a processor makes of it. Needs ``valgrind``, and ``cargo build --release -p tidemill-bench``.
+Streaming Ledger at its defaults, on one worker. A process runs each way to schedule once, another runs it twice over
+the same events; the difference is one run: tables filled, epochs prepared, accessed and finished, results compared.
+Caches are simulated (32 KiB, then 2 MiB) and so is the branch predictor, so numbers say what the code asks for, not
+what a processor makes of it. Needs ``valgrind``, and ``cargo build --release -p tidemill-bench``.
 
     python bench/counted.py [EVENTS]
 """
