@@ -51,8 +51,11 @@ impl Served {
     }
 
     fn start() -> Served {
+        // As the runtime of Rust does before `main`, which libFuzzer has here.
+        // SAFETY: no handler is installed, and no other thread runs yet.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         let program = analyze(&plan()).expect("a right plan");
-        let sources = program.sources.len();
+        let sources = program.sources().count();
         let engine = Engine::for_session(program, Logging::default()).expect("it compiles");
         let request = Request {
             sources: (0..sources).map(|_| Box::new(SentSource) as _).collect(),

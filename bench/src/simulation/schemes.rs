@@ -98,7 +98,7 @@ pub fn in_turns(turns: &Turns, weight: &[f64], costs: Costs, workers: usize) -> 
         if !partitions.is_empty() {
             now += costs.insert;
         }
-        partitions.iter().for_each(|&partition| drop(passed.insert(partition, (now, worker))));
+        passed.extend(partitions.iter().map(|&partition| (partition, (now, worker))));
         let before = turns.waits[transaction].iter().map(|&before| ended[before as usize]);
         let last = before.max_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((end, from)) = last {

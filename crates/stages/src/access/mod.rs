@@ -1,7 +1,7 @@
 //! The access stage: the transactions of an epoch run against the tables.
 //!
 //! [`stage`] chooses the policy and runs the epoch under it. [`serial`] runs transactions in order on one worker;
-//! [`merge`] merges what was folded in prepare; [`cascade`] follows one event at a time if a transaction feeds another
+//! `merge` merges what was folded in prepare; [`cascade`] follows one event at a time if a transaction feeds another
 //! that shares tables with it, and `nest` runs those that commit or abort as one; `waves` runs transactions that follow
 //! others without sharing a table. Under a parallel policy the workers run the epoch [`together`], in one [`part`], or
 //! in one part for each [group](grouping) of transactions that share no row; [`versions`] holds the values of

@@ -1,5 +1,5 @@
 //! Late merging: the events of windows whose groups can be merged are folded while they are prepared, into rows of the
-//! epoch's own, and access merges these into the tables ([`merge`](crate::access::merge)).
+//! epoch's own, and access merges these into the tables (`access/merge.rs`).
 //!
 //! So events of such windows are no transactions for the schedule: neither their rows nor their order nor their
 //! outcomes are written down, and workers that prepare epochs fold at the same time. What [`tidemill_plan::Fold`] says

@@ -7,7 +7,7 @@ pub mod keys;
 
 use crate::epoch::{Epoch, JointRun};
 use crate::input::Input;
-use crate::machine::{Machine, Scratch};
+use crate::machine::{Logging, Machine, Scratch};
 use crate::prepare::keys::{Fields, KeyScratch, resolve_roles};
 use crate::stream_state::{NodeOutput, root_view};
 use crate::views::batch_views;
@@ -54,8 +54,10 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     epoch.work.pipelines[root] = pipeline;
     let views = std::mem::take(&mut scratch.views);
     let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &views, events };
+    // The full log names each event that commits.
+    let may_fold = machine.logging == Logging::Border;
     for &id in &machine.wiring.deliveries[root] {
-        if let Some(code) = machine.input(id).code.fold {
+        if let Some(code) = machine.input(id).code.fold.filter(|_| may_fold) {
             fold::fold(machine, scratch, epoch, id, code, &arrived);
         }
     }
