@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidemill_connect::System;
@@ -88,8 +89,8 @@ impl Served {
 
     /// Calls a procedure over HTTP once in a while.
     pub fn check(&self) {
-        static INPUTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        if !INPUTS.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(CALLED) {
+        static INPUTS: AtomicU64 = AtomicU64::new(0);
+        if !INPUTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLED) {
             return;
         }
         let body = br#"{"account": "another", "amount": 1}"#;
@@ -101,6 +102,9 @@ impl Served {
         assert!(said.starts_with(b"HTTP/1.1 200"), "another client is told {:?}", String::from_utf8_lossy(&said));
     }
 }
+
+/// In the head of a response that goes on until the client leaves.
+const STREAM: &[u8] = b"text/event-stream";
 
 /// How long a client waits for the first answer before it says that nothing follows: over HTTP, requests are given up then.
 const FIRST_ANSWER: Duration = Duration::from_millis(5);
@@ -124,7 +128,7 @@ pub fn answered(address: SocketAddr, content: &[u8]) -> Vec<u8> {
             }
             Err(_) => return said,
         }
-        if said.windows(17).any(|bytes| bytes == b"text/event-stream") {
+        if said.windows(STREAM.len()).any(|bytes| bytes == STREAM) {
             return said;
         }
     }

@@ -10,7 +10,7 @@ const EPOCHS: usize = 400;
 /// What the survey of an operation takes, nanoseconds (`docs/performance.md`).
 const SURVEY_NS: f64 = 100.0;
 
-/// A decision's epochs, all of the same shape.
+/// A decision's epochs, all of the same shape. It is told of no aborts.
 pub struct Decided<'a> {
     /// What they take under each policy that it may choose.
     policies: &'a [(Policy, Predicted)],

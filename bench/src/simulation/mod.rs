@@ -28,6 +28,7 @@ use decided::Decided;
 use predicted::Predicted;
 use std::io::Write;
 use tidemill_runtime::{Scheduling, Scheme, Summary};
+use tidemill_schedule::Method;
 
 /// Workers that are simulated.
 pub const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -72,21 +73,19 @@ pub fn simulate(workload: Workload, knobs: Knobs, micros: f64, runs: usize, out:
         let mut run = |workers| median_of(&mut session, Way { scheduling, workers }, runs);
         let fit = run(1);
         let measured = MEASURED.map(|workers| run(workers).events_per_second);
-        let of_workers: Vec<(f64, f64)> = match scheduling {
-            Scheduling::Auto => {
-                let decided = Decided::new(&policies, &shape);
-                WORKERS.iter().map(|&workers| decided.events_per_second(workers)).collect()
-            }
-            _ => {
-                let model = Predicted::of(&shape, events, scheduling, &fit, line_ns);
-                let lines = WORKERS.iter().map(|&workers| (model.events_per_second(workers), model.bound(workers)));
-                let lines = lines.collect();
-                if let Scheduling::Fixed(policy) = scheduling {
-                    policies.push((policy, model));
-                }
-                lines
-            }
+        let method = match scheduling {
+            Scheduling::Fixed(policy) => Some(Method::Policy(policy)),
+            Scheduling::Baseline(scheme) => Some(Method::Scheme(scheme)),
+            _ => None,
         };
+        let model = method.map(|method| Predicted::of(&shape, events, method, &fit, line_ns));
+        let of_workers = WORKERS.map(|workers| match &model {
+            Some(model) => (model.events_per_second(workers), model.bound(workers)),
+            None => Decided::new(&policies, &shape).events_per_second(workers),
+        });
+        if let (Scheduling::Fixed(policy), Some(model)) = (scheduling, model) {
+            policies.push((policy, model));
+        }
         let (name, name_of) = (scheduling_name(scheduling), workload.name());
         for (workers, (predicted, bound)) in WORKERS.into_iter().zip(of_workers) {
             let here = MEASURED.iter().position(|&w| w == workers);

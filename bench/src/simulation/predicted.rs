@@ -2,8 +2,8 @@
 
 use super::executor::{Costs, critical_path, makespan};
 use super::schemes::{self, Turns};
-use tidemill_runtime::{EpochShape, Scheduling, Scheme, Summary};
-use tidemill_schedule::{Explore, Granularity, Policy, Rows, Search};
+use tidemill_runtime::{EpochShape, Scheme, Summary};
+use tidemill_schedule::{Explore, Granularity, Method, Policy, Rows, Search};
 use tidemill_txn::{Flow, Graph, Precedence, Scratch, UseBuffer, Verdicts, Versions};
 
 /// Cache lines that a unit finds at another worker, at the least: its counter and a row.
@@ -60,15 +60,12 @@ pub struct Predicted {
 
 impl Predicted {
     /// `one`: a run with one worker. `line_ns`: how long a cache line takes from one processor to another.
-    pub fn of(shape: &EpochShape, events: f64, scheduling: Scheduling, one: &Summary, line_ns: f64) -> Predicted {
+    pub fn of(shape: &EpochShape, events: f64, method: Method, one: &Summary, line_ns: f64) -> Predicted {
         let per_epoch = |seconds: f64| seconds * 1e9 * events / one.events.max(1) as f64;
-        let (takes_apart, on_versions, verdicts, structured) = match scheduling {
-            Scheduling::Fixed(policy) => {
-                let structured = policy.explore != Explore::Unstructured;
-                (policy.takes_apart(), policy.on_versions(), policy.verdicts(), structured)
-            }
-            Scheduling::Baseline(scheme) => (scheme.speculates(), scheme.on_versions(), Verdicts::After, false),
-            other => panic!("{other:?} is neither a policy nor a scheme"),
+        let on_versions = method.on_versions();
+        let (takes_apart, verdicts) = match method {
+            Method::Policy(policy) => (policy.takes_apart(), policy.verdicts()),
+            Method::Scheme(scheme) => (scheme.speculates(), Verdicts::After),
         };
         let (mut graph, mut flow) = (Graph::new(), Flow::new());
         let uses = if takes_apart { shape.uses.clone() } else { whole(&shape.uses) };
@@ -88,17 +85,20 @@ impl Predicted {
         let fit = transactions.iter().sum::<f64>() / weight.iter().sum::<f64>().max(1.0);
         let weight: Vec<f64> = weight.into_iter().map(|ns| ns * fit).collect();
         let units = weight.len().max(1) as f64;
-        let (explore, insert) = match scheduling {
-            Scheduling::Baseline(_) => (times.explore, per_epoch(times.lock) / transactions.len().max(1) as f64),
-            _ => (times.explore + times.lock, 0.0),
+        // Under a scheme, locks are inserted in turn.
+        let (explore, insert) = match method {
+            Method::Scheme(_) => (times.explore, per_epoch(times.lock) / transactions.len().max(1) as f64),
+            Method::Policy(_) => (times.explore + times.lock, 0.0),
         };
         let transfer = LINES * line_ns;
         let costs =
             Costs { unit: per_epoch(explore) / units, transfer, barrier: 2.0 * transfer, line: line_ns, insert };
-        let (way, alone) = match scheduling {
-            Scheduling::Baseline(scheme) => (way_of(scheme, shape, &graph, &flow, &uses), 1.0),
-            Scheduling::Fixed(policy) => (Way::Policy(policy), serial_share(on_versions, structured)),
-            other => panic!("{other:?} is neither a policy nor a scheme"),
+        let (way, alone) = match method {
+            Method::Scheme(scheme) => (way_of(scheme, shape, &graph, &flow, &uses), 1.0),
+            Method::Policy(policy) => {
+                let structured = policy.explore != Explore::Unstructured;
+                (Way::Policy(policy), serial_share(on_versions, structured))
+            }
         };
         let is_owned = matches!(
             way,

@@ -123,7 +123,7 @@ fn random_plain(
     let bools: Vec<&(&str, Type)> = scalars.iter().filter(|(_, ty)| *ty == Type::Bool).collect();
     for number in 0..random.between(3, 8) {
         let any = random.pick_any(&bools).copied().filter(|_| random.chance(40)).or(random.pick_any(scalars));
-        let Some(&(name, ty)) = any else { continue };
+        let Some(&(field, ty)) = any else { continue };
         let functions: &[F] = match ty {
             Type::Int => &[F::Count, F::Sum, F::Mean, F::Min, F::Max, F::Last, F::ArgMin, F::ArgMax, F::Variance],
             Type::Decimal { .. } | Type::Float => &[F::Count, F::Sum, F::Mean, F::Min, F::Max, F::ArgMax],
@@ -132,8 +132,9 @@ fn random_plain(
             _ => &[F::Count, F::First],
         };
         let function = *random.pick(functions);
-        let by = matches!(function, F::ArgMin | F::ArgMax).then(|| Box::new(event(name)));
-        let value = Some(Box::new(event(if by.is_some() { random.pick(scalars).0 } else { name })));
+        let ranks = matches!(function, F::ArgMin | F::ArgMax);
+        let value = Some(Box::new(event(if ranks { random.pick(scalars).0 } else { field })));
+        let by = ranks.then(|| Box::new(event(field)));
         let aggregate = ExprNode::Aggregate { function, value, by, argument: None };
         fields.push((format!("a{number}"), expr(aggregate)));
     }

@@ -179,6 +179,7 @@ impl Executor {
             return;
         }
         let start = execute.now();
+        // Under the model checker there is no time to look, so it is tried once more.
         while !look(SPINS_MAX, || self.eager.try_lock(transaction, own)) && !self.eager.try_lock(transaction, own) {
             self.stop_if_poisoned();
             yield_now();

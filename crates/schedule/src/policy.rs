@@ -227,8 +227,8 @@ impl FromStr for Policy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Policy, PolicyError> {
-        let all = Policy::all().into_iter().flat_map(Policy::in_ways_to_share);
-        let found = all.into_iter().find(|policy| policy.to_string() == text);
+        let mut all = Policy::all().into_iter().flat_map(Policy::in_ways_to_share);
+        let found = all.find(|policy| policy.to_string() == text);
         found.ok_or_else(|| PolicyError(text.into()))
     }
 }
