@@ -45,11 +45,14 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict
 
+# Of the workspace, so that other crates are compiled as for all other tests, and once.
+LOOM := cargo test --workspace --test loom --features
+
 test-rust: machine ## the crates, with 100,000 random histories and 10,000 crashes
 	cargo test --workspace
-	cargo test -p tidemill-schedule --features loom --test loom
-	cargo test -p tidemill-state --features loom --test loom
-	cargo test -p tidemill-stages --features loom --test loom
+	$(LOOM) tidemill-schedule/loom
+	$(LOOM) tidemill-state/loom
+	$(LOOM) tidemill-stages/loom
 	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
 	$${CARGO_TARGET_DIR:-target}/debug/examples/run_bank > /dev/null
 

@@ -140,12 +140,13 @@ fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize
     outcome.workers
 }
 
+/// Each scheduling with each number of workers, in half of the sizes of epochs, in turns.
 #[test]
 fn adversarial_histories() {
-    for (name, history) in adversarial() {
+    for (number, (name, history)) in adversarial().into_iter().enumerate() {
         let subject = Subject::new(history);
         let mut engine = Engine::new(subject.program.clone()).expect(name);
-        for workers in [1, 2, 3, 16] {
+        for (position, workers) in [1, 2, 3, 16].into_iter().enumerate() {
             let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
             let by_group =
                 ["transaction+operation,lazy+epoch", "epoch+transaction,bfs", "operation,dfs,eager+epoch+chain"];
@@ -154,7 +155,7 @@ fn adversarial_histories() {
             let all = decided.chain(fixed).chain(ORDERED.map(Scheduling::Baseline));
             // A program that follows its events one by one is not scheduled.
             let is_scheduled = Waves::of(&subject.program).is_some();
-            for scheduling in all.take(if is_scheduled { usize::MAX } else { 1 }) {
+            for (way, scheduling) in all.take(if is_scheduled { usize::MAX } else { 1 }).enumerate() {
                 // Batches of odd size run on two sockets.
                 let sizes = [
                     (EpochSize::Events(1), 5),
@@ -162,8 +163,8 @@ fn adversarial_histories() {
                     (EpochSize::Events(7), 5),
                     (EpochSize::Auto, 4),
                 ];
-                // Many workers take long to start.
-                for (epoch, batch_size) in sizes.into_iter().filter(|&(_, size)| workers < 16 || size == 5) {
+                let turn = (number + position + way) % 2;
+                for (epoch, batch_size) in sizes.into_iter().skip(turn).step_by(2) {
                     engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
                     check(&subject, &engine, options, batch_size, name);

@@ -133,7 +133,7 @@ fn pieces_of_plan(seed: u64, seen: &Seen) {
 
 #[test]
 fn where_runs_were_cut_cannot_be_seen() {
-    let total = (crate::number("TIDEMILL_HISTORIES", 2_000) / 25).max(200);
+    let total = (crate::number("TIDEMILL_HISTORIES", 2_000) / 100).max(200);
     let first = crate::number("TIDEMILL_SEED", 1);
     let plans = total.div_ceil(DATA_PER_PLAN);
     let seen = Seen::default();
