@@ -118,3 +118,32 @@ impl AccessBuffer {
         slice
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Hash tables take the lower bits, partitions the upper ones.
+    #[test]
+    fn both_ends_of_a_hash_spread_regular_strides() {
+        for stride in [0, 3, 12, 20, 32, 44].map(|shift| 1_u64 << shift) {
+            let hashes: Vec<u64> = (0..1 << 12).map(|at| RowId(at * stride).hashed()).collect();
+            for shift in [0, 52] {
+                let ends: HashSet<u64> = hashes.iter().map(|hash| hash >> shift & 0xfff).collect();
+                // Of as many random values 63 % would differ.
+                assert!(ends.len() > (1 << 12) / 4, "stride {stride}, from bit {shift}: {} differ", ends.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_counts_accesses_and_not_transactions() {
+        let mut buffer = AccessBuffer::new();
+        assert!(buffer.is_empty());
+        [0, 2, 3].into_iter().for_each(|length| buffer.push((0..length).map(RowId)));
+        assert_eq!((buffer.len(), buffer.accesses().transactions(), buffer.is_empty()), (5, 3, false));
+        let slice = buffer.slice(1..3);
+        assert_eq!((slice.len(), slice.accesses().rows_of(1)), (5, &[0, 1, 2].map(RowId)[..]));
+    }
+}

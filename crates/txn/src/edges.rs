@@ -209,6 +209,11 @@ mod tests {
         assert!((40..360).contains(&cycles) && parametric > 1_000, "{cycles} with cycles, {parametric} edges");
     }
 
+    #[test]
+    fn the_sum_is_of_all_three_kinds() {
+        assert_eq!(Edges { temporal: 1, parametric: 20, logical: 300, is_cyclic: true }.sum(), 321);
+    }
+
     fn by_definition(transactions: &[Transaction]) -> Edges {
         let is_proxy = |(rows, pairs): &Transaction, at: usize| {
             !rows[at].1 && pairs.iter().any(|&(read, written)| read as usize == at && read != written)

@@ -246,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn a_lump_is_the_share_of_the_mean_unit_of_work() {
+        let mut sample = AccessBuffer::new();
+        (0..4).for_each(|row| sample.push([RowId(row)]));
+        let uses = UseBuffer { uses: vec![Use::new(0, true); 4], parts: vec![0; 4] };
+        let survey = Surveyor::default().survey(&sample, &uses, &[], 2, |transaction| f64::from(transaction + 1));
+        assert_eq!((survey.transactions, survey.chains.longest), (4, 1));
+        // Of 1, 2, 3 and 4, each as often as it costs: 30 / 10, in a work of 10.
+        let whole = survey.paths(Cut::Whole);
+        assert!((whole.lump - 0.3).abs() < 1e-12 && (whole.critical - 0.4).abs() < 1e-12, "{whole:?}");
+        assert!((whole.stepwise - 0.5).abs() < 1e-12, "{whole:?}");
+    }
+
+    #[test]
     fn nothing_is_nothing() {
         let nothing = survey(&[], 2);
         assert_eq!((nothing.transactions, nothing.paths(Cut::Parts).critical), (0, 0.0));

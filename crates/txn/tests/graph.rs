@@ -64,6 +64,7 @@ fn nothing_at_all() {
 fn agrees_with_the_reference() {
     let mut random = Random::new(7);
     let (mut graph, mut scratch, mut strata) = (Graph::new(), Scratch::default(), Strata::new());
+    let mut operations = 0;
     for round in 0..600 {
         let epoch = sample::mixed(&mut random, if round % 10 == 0 { 500 } else { 40 });
         let accesses = epoch.accesses();
@@ -76,7 +77,9 @@ fn agrees_with_the_reference() {
         assert_eq!(computed, levels, "round {round}");
         check_strata(&strata, &levels);
         check_properties(&graph, summary, &strata);
+        operations += summary.operations;
     }
+    assert!(operations > 50_000, "{operations} operations in all epochs");
 }
 
 fn check_strata(strata: &Strata, levels: &[u32]) {
@@ -88,6 +91,12 @@ fn check_strata(strata: &Strata, levels: &[u32]) {
         members += transactions.len();
     }
     assert_eq!(members, levels.len());
+    let by_stratum = (0..strata.depth()).flat_map(|stratum| strata.stratum(stratum));
+    assert!(strata.members().iter().eq(by_stratum));
+    for stratum in 0..strata.depth() + 2 {
+        let range = strata.bounds(stratum);
+        assert_eq!(&strata.members()[range.start as usize..range.end as usize], strata.stratum(stratum));
+    }
 }
 
 fn check_properties(graph: &Graph, summary: ChainSummary, strata: &Strata) {
