@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_connect::{Registry, SinkConnection, SourceConnection, SourceOptions, System};
 use tidemill_plan::analyze;
-use tidemill_runtime::{Control, Engine, Options, Request, Summary};
+use tidemill_runtime::{Engine, Request, Summary};
 
 /// A pair of formats.
 struct Formats {
@@ -56,17 +56,11 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         let path = folder.join(format!("{}.{}", sink.name, formats.output)).to_string_lossy().into_owned();
         sink_to(formats.output, &path).open(&program.streams[sink.stream].schema, None).expect("a sink")
     };
-    let request = Request {
-        sources: vec![source.expect("a source")],
-        sinks: program.sinks.iter().map(sink).collect(),
-        options: Options::default(),
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
-        durability: None,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
-    };
+    let request = Request::new(
+        vec![source.expect("a source")],
+        program.sinks.iter().map(sink).collect(),
+        Arc::new(System::new()),
+    );
     engine.run(request, &mut || {}).expect("a run between files")
 }
 

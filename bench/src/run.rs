@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_connect::System;
-use tidemill_runtime::{
-    Control, Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary,
-};
+use tidemill_runtime::{Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary};
 
 /// Hands over one batch.
 pub struct Once(pub Option<RecordBatch>);
@@ -199,16 +197,6 @@ fn run_from(
     clock: Arc<System>,
     records: Option<Box<dyn Sink>>,
 ) -> Summary {
-    let request = Request {
-        sources: vec![source],
-        sinks,
-        options,
-        environment: clock,
-        control: Arc::new(Control::default()),
-        durability: None,
-        records,
-        cutter: None,
-        idle: Vec::new(),
-    };
+    let request = Request { options, records, ..Request::new(vec![source], sinks, clock) };
     engine.run(request, &mut || {}).expect("a run in memory")
 }

@@ -19,8 +19,7 @@ use tidemill_plan::analyze;
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
 use tidemill_random::Random;
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, Followed, Logging, Options, Request, SentSource, Session, Sink,
-    Slow, Source,
+    Durability, DurabilityOptions, Engine, Followed, Logging, Request, SentSource, Session, Sink, Slow, Source,
 };
 
 /// Events of a batch.
@@ -88,17 +87,7 @@ fn events(engine: &Engine, rows: u64, count: usize) -> RecordBatch {
 }
 
 fn request(source: Box<dyn Source>, sinks: Vec<Box<dyn Sink>>, durability: Option<Durability>) -> Request {
-    Request {
-        sources: vec![source],
-        sinks,
-        options: Options::default(),
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
-        durability,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
-    }
+    Request { durability, ..Request::new(vec![source], sinks, Arc::new(System::new())) }
 }
 
 fn sinks() -> Vec<Box<dyn Sink>> {

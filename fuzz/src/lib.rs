@@ -10,7 +10,7 @@ use tidemill_connect::System;
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
 use tidemill_plan::{Plan, analyze};
-use tidemill_runtime::{Control, Engine, Logging, Options, Request, SentSource, Session};
+use tidemill_runtime::{Engine, Logging, Options, Request, SentSource, Session};
 use tidemill_server::{Limits, ServeOptions, Server};
 
 /// How long a connection may take to end.
@@ -59,15 +59,12 @@ impl Served {
         let sources = program.sources().count();
         let engine = Engine::for_session(program, Logging::default()).expect("it compiles");
         let request = Request {
-            sources: (0..sources).map(|_| Box::new(SentSource) as _).collect(),
-            sinks: Vec::new(),
             options: Options { workers: 1, ..Options::default() },
-            environment: Arc::new(System::new()),
-            control: Arc::new(Control::default()),
-            durability: None,
-            records: None,
-            cutter: None,
-            idle: Vec::new(),
+            ..Request::new(
+                (0..sources).map(|_| Box::new(SentSource) as _).collect(),
+                Vec::new(),
+                Arc::new(System::new()),
+            )
         };
         let session = Session::start(engine, request, &mut || {}, Box::new(|| {})).expect("it starts");
         let limits = Limits { body_bytes_max: 1 << 16, silence_max: Duration::from_secs(2), ..Limits::default() };

@@ -196,15 +196,14 @@ fn run_with(
     let span = Arc::new(Mutex::new(None));
     let sink = |_| Box::new(Released(span.clone())) as Box<dyn Sink>;
     let request = Request {
-        sources: vec![Box::new(Begun { source, span: span.clone() })],
-        sinks: engine.program().sinks.iter().map(sink).collect(),
         options,
-        environment: Arc::new(System::new()),
         control: control.clone(),
         durability,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            vec![Box::new(Begun { source, span: span.clone() })],
+            engine.program().sinks.iter().map(sink).collect(),
+            Arc::new(System::new()),
+        )
     };
     let summary = engine.run(request, &mut || {}).expect("a run");
     let span = *span.lock().expect("no panic under it");

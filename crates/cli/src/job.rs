@@ -324,7 +324,7 @@ impl Ready {
         let watched = control.clone();
         let environment = Arc::new(System::new());
         let request =
-            Request { sources, sinks, options, environment, control, durability, records, cutter: None, idle };
+            Request { options, control, durability, records, idle, ..Request::new(sources, sinks, environment) };
         let watch = move || {
             watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
             if watched.ends() {

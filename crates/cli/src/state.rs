@@ -14,8 +14,7 @@ use tidemill_connect::{Registry, SinkDurability, SourceOptions, Spec, System, op
 use tidemill_durability::{Fit, Planted, Recorded, StateDirectory, StateError};
 use tidemill_plan::{Program, Sink as SinkOf, Stream};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Options, Request, RunError, SentSource, Sink,
-    Source,
+    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Request, RunError, SentSource, Sink, Source,
 };
 
 impl Job {
@@ -110,15 +109,9 @@ fn replay_as_it_was(path: &Path, connectors: &Registry, interrupted: Watch) -> R
     let options = DurabilityOptions { replay_only: true, ..DurabilityOptions::default() };
     let control = Arc::new(Control::default());
     let request = Request {
-        sources,
-        sinks,
-        options: Options::default(),
-        environment: Arc::new(System::new()),
         control: control.clone(),
         durability: Some(Durability { directory, options }),
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(sources, sinks, Arc::new(System::new()))
     };
     let mut gives_up = false;
     let summary = engine.run(request, &mut || {

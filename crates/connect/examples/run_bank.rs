@@ -11,7 +11,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, named};
 use tidemill_plan::{Plan, analyze};
-use tidemill_runtime::{Control, Engine, Options, Request};
+use tidemill_runtime::{Engine, Request};
 
 const ACCOUNTS: i64 = 5;
 const DEPOSIT: i64 = 100;
@@ -70,17 +70,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let schema_of = |sink: usize| &program.streams[program.sinks[sink].stream].schema;
     let rejected = WriteJsonl { path: "-".into(), compression: None };
     let summary = engine.run(
-        Request {
-            sources: vec![transfers().open(&stream.schema, &SourceOptions::default())?],
-            sinks: vec![rejected.open(schema_of(0), None)?, WriteNull {}.open(schema_of(1), None)?],
-            options: Options::default(),
-            environment: Arc::new(System::new()),
-            control: Arc::new(Control::default()),
-            durability: None,
-            records: None,
-            cutter: None,
-            idle: Vec::new(),
-        },
+        Request::new(
+            vec![transfers().open(&stream.schema, &SourceOptions::default())?],
+            vec![rejected.open(schema_of(0), None)?, WriteNull {}.open(schema_of(1), None)?],
+            Arc::new(System::new()),
+        ),
         &mut || {},
     )?;
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Conversion, Program};
-use tidemill_recovery::{Control, Converted, RunError};
+use tidemill_recovery::{Converted, RunError};
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::io::{IoFailure, Next, Sink, Source, SourceBatch};
 
@@ -32,15 +32,12 @@ pub(crate) fn converts(conversion: &Conversion, values: ArrayRef) -> Result<Conv
     let engine = Engine::new(program.clone()).map_err(|error| RunError::Panic(error.to_string()))?;
     let [converted, failed] = [Kept::default(), Kept::default()];
     let request = Request {
-        sources: vec![Box::new(Values::new(program, values))],
-        sinks: vec![Box::new(converted.clone()), Box::new(failed.clone())],
         options: Options { workers: 1, epoch: EpochSize::Events(VALUES_MAX), ..Options::default() },
-        environment: Arc::new(Counting::default()),
-        control: Arc::new(Control::default()),
-        durability: None,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            vec![Box::new(Values::new(program, values))],
+            vec![Box::new(converted.clone()), Box::new(failed.clone())],
+            Arc::new(Counting::default()),
+        )
     };
     let mut run = Run::begin(&engine, request, None, &mut || {})?;
     let actors = run.actors();

@@ -49,6 +49,21 @@ pub struct Request {
 }
 
 impl Request {
+    /// A run in memory that nobody watches, with the default options.
+    pub fn new(sources: Vec<Box<dyn Source>>, sinks: Vec<Box<dyn Sink>>, environment: Arc<dyn Environment>) -> Request {
+        Request {
+            sources,
+            sinks,
+            options: Options::default(),
+            environment,
+            control: Arc::default(),
+            durability: None,
+            records: None,
+            cutter: None,
+            idle: Vec::new(),
+        }
+    }
+
     /// The given cutter, or one that follows the options.
     pub(crate) fn take_cutter(&mut self) -> Box<dyn Cutter> {
         self.cutter.take().unwrap_or_else(|| Box::new(LocalCutter::new(self.options)))

@@ -15,7 +15,7 @@ use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
 use tidemill_plan::{Plan, analyze};
-use tidemill_runtime::{Control, Engine, Logging, Options, Procedure, Request, SentSource, Session};
+use tidemill_runtime::{Engine, Logging, Options, Procedure, Request, SentSource, Session};
 
 const THREADS: usize = 2;
 const IN_FLIGHT_MAX: usize = 2_000;
@@ -39,15 +39,8 @@ fn plan() -> Plan {
 fn start() -> Session {
     let engine = Engine::for_session(analyze(&plan()).expect("a right plan"), Logging::default()).expect("it compiles");
     let request = Request {
-        sources: vec![Box::new(SentSource)],
-        sinks: Vec::new(),
         options: Options { workers: 1, ..Options::default() },
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
-        durability: None,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(vec![Box::new(SentSource)], Vec::new(), Arc::new(System::new()))
     };
     Session::start(engine, request, &mut || {}, Box::new(|| {})).expect("it starts")
 }

@@ -12,8 +12,8 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, late, literal, named};
 use tidemill_plan::{Plan, Program, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, RunError,
-    Sink, Source, SourceBatch,
+    Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, RunError, Sink,
+    Source, SourceBatch,
 };
 use tidemill_sim::SimStorage;
 
@@ -103,15 +103,13 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
     };
     let options = DurabilityOptions { savepoint: Some("start".into()), is_final: true, ..DurabilityOptions::default() };
     let request = Request {
-        sources: vec![Box::new(Given::new(&honest, transfers))],
-        sinks: honest.sinks.iter().map(sink).collect(),
         options: Options { workers: 1, epoch: EpochSize::Events(2), ..Options::default() },
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options }),
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            vec![Box::new(Given::new(&honest, transfers))],
+            honest.sinks.iter().map(sink).collect(),
+            Arc::new(System::new()),
+        )
     };
     engine.run(request, &mut || {}).map(drop)
 }

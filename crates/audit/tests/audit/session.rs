@@ -16,8 +16,7 @@ use tidemill_model::{Type, Value};
 use tidemill_plan::build::{Block, PlanBuilder, SourceBuilder, cell, committed, event, late, literal, named};
 use tidemill_plan::{Expr, ExprNode, Plan, Program, StreamRef, WindowFunction, WindowsDef, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource,
-    Session, Sink,
+    Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource, Session, Sink,
 };
 use tidemill_sim::{Fault, SimStorage};
 
@@ -164,15 +163,9 @@ pub fn start_planted(
     };
     let epoch = if seed.is_multiple_of(2) { EpochSize::Auto } else { EpochSize::Events(1 + seed as usize % 9) };
     let request = Request {
-        sources: vec![Box::new(SentSource), Box::new(SentSource)],
-        sinks,
         options: Options { workers: 2, epoch, ..Options::default() },
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options }),
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(vec![Box::new(SentSource), Box::new(SentSource)], sinks, Arc::new(System::new()))
     };
     let engine = Engine::for_session(program.clone(), Logging::default()).expect("it compiles");
     let keep: Vec<_> = program.sinks.iter().map(|sink| (sink.stream, kept_events(seed))).collect();

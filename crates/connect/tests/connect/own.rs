@@ -19,8 +19,7 @@ use tidemill_model::{Schema, Type};
 use tidemill_plan::build::{PlanBuilder, named};
 use tidemill_plan::{Plan, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, Source,
-    SourceBatch,
+    Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, Source, SourceBatch,
 };
 
 /// Makes sources of integers.
@@ -121,15 +120,13 @@ fn run(folder: &Path, spec: &Spec) {
     let schema = program.streams.raw[0].schema.clone();
     let file = WriteJsonl { path: folder.join("out.jsonl").to_str().unwrap().into(), compression: None };
     let request = Request {
-        sources: vec![connection.open(&schema, &SourceOptions::default()).unwrap()],
-        sinks: vec![file.open(&schema, Some(&durable)).unwrap()],
         options: Options { workers: 1, epoch: EpochSize::Events(30), ..Options::default() },
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options: DurabilityOptions::default() }),
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            vec![connection.open(&schema, &SourceOptions::default()).unwrap()],
+            vec![file.open(&schema, Some(&durable)).unwrap()],
+            Arc::new(System::new()),
+        )
     };
     Engine::new(program).unwrap().run(request, &mut || {}).unwrap();
 }

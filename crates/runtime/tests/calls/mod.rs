@@ -24,8 +24,8 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Plan, Program, Stream, TransactionId, analyze};
 use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Logging, Options, Request, RunError, SentSource,
-    Session, SessionError, Sink, Source, Summary,
+    Durability, DurabilityOptions, Engine, IoFailure, Logging, Options, Request, RunError, SentSource, Session,
+    SessionError, Sink, Source, Summary,
 };
 use tidemill_sim::SimStorage;
 
@@ -258,15 +258,9 @@ impl<'a> Trial<'a> {
             ..DurabilityOptions::default()
         };
         let request = Request {
-            sources: sources.collect(),
-            sinks: sinks.collect(),
             options: self.setting.options,
-            environment: Arc::new(Sockets::by(self.setting.batch_size)),
-            control: Arc::new(Control::default()),
             durability: Some(Durability { directory, options }),
-            records: None,
-            cutter: None,
-            idle: Vec::new(),
+            ..Request::new(sources.collect(), sinks.collect(), Arc::new(Sockets::by(self.setting.batch_size)))
         };
         Session::start(engine, request, &mut || {}, Box::new(|| {}))
     }

@@ -211,15 +211,12 @@ fn nothing_is_waited_for_behind_a_failure() {
     let waits_on = Arc::new(AtomicBool::new(false));
     let sink = |_: &_| Box::new(Waiting { control: control.clone(), waits_on: waits_on.clone() }) as Box<dyn Sink>;
     let request = Request {
-        sources: vec![Box::new(Failing { batch: Some(first_records(&subject, 5)) })],
-        sinks: subject.program.sinks.iter().map(sink).collect(),
-        options: Options::default(),
-        environment: Arc::new(System::new()),
         control: control.clone(),
-        durability: None,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            vec![Box::new(Failing { batch: Some(first_records(&subject, 5)) })],
+            subject.program.sinks.iter().map(sink).collect(),
+            Arc::new(System::new()),
+        )
     };
     let failure = engine(&subject).run(request, &mut || {}).expect_err("the source fails");
     assert!(failure.to_string().ends_with("the line is dead"), "{failure}");

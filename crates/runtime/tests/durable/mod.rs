@@ -292,15 +292,10 @@ impl<'a> Trial<'a> {
         let sink =
             |released: &Arc<Mutex<Released>>| Box::new(Committing::new(released, &self.machine)) as Box<dyn Sink>;
         let request = Request {
-            sources,
-            sinks: self.released.iter().map(sink).collect(),
             options,
-            environment: Arc::new(Unsteady::new(self.seed)),
             control,
             durability: Some(Durability { directory, options: durability }),
-            records: None,
-            cutter: None,
-            idle: Vec::new(),
+            ..Request::new(sources, self.released.iter().map(sink).collect(), Arc::new(Unsteady::new(self.seed)))
         };
         engine.run(request, &mut || {})
     }

@@ -17,8 +17,8 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named};
 use tidemill_plan::{Plan, WindowDef, analyze};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, MemorySummary, Next, Options, Request,
-    Source, SourceBatch,
+    Durability, DurabilityOptions, Engine, EpochSize, IoFailure, MemorySummary, Next, Options, Request, Source,
+    SourceBatch,
 };
 
 /// Counts the bytes that are allocated. Rows and indexes are not included: they are in memory mappings.
@@ -134,15 +134,13 @@ fn run(plan: &Plan, events: i64, bytes: usize, key: fn(i64) -> i64) -> (usize, M
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     let request = Request {
-        sources: vec![Box::new(Texts { schema, next: 0, end: events, bytes, key })],
-        sinks: Vec::new(),
         options: Options { workers: 2, memory: Some(LIMIT), epoch: EpochSize::Events(EPOCH), ..Options::default() },
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
         durability: Some(Durability { directory, options: DurabilityOptions::default() }),
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            vec![Box::new(Texts { schema, next: 0, end: events, bytes, key })],
+            Vec::new(),
+            Arc::new(System::new()),
+        )
     };
     let summary = engine.run(request, &mut || {}).expect("it runs");
     let peak = PEAK.load(Ordering::Relaxed) - before;

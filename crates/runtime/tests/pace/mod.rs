@@ -8,9 +8,7 @@ use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
-use tidemill_runtime::{
-    Control, Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary,
-};
+use tidemill_runtime::{Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary};
 
 const EVENTS: usize = 6_000_000;
 const BATCH: usize = 16_384;
@@ -57,15 +55,8 @@ fn run() -> Summary {
     let backlog = Backlog { batch, left: EVENTS, arrived: environment.now() };
     let engine = Engine::new(program).expect("it compiles");
     let request = Request {
-        sources: vec![Box::new(backlog)],
-        sinks: vec![Box::new(Kept::default()) as Box<dyn Sink>],
         options: Options { workers: 2, latency: LATENCY_NS, ..Options::default() },
-        environment,
-        control: Arc::new(Control::default()),
-        durability: None,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(vec![Box::new(backlog)], vec![Box::new(Kept::default()) as Box<dyn Sink>], environment)
     };
     engine.run(request, &mut || {}).expect("it ends")
 }

@@ -11,7 +11,7 @@ use tidemill_model::{Type, Value};
 use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, TransactionBuilder, cell, event, named};
 use tidemill_runtime::{
-    Control, Engine, EpochSize, Followed, Options, Request, RunError, SentSource, Session, Sink, Slow, Source,
+    Engine, EpochSize, Followed, Options, Request, RunError, SentSource, Session, Sink, Slow, Source,
 };
 
 /// Both sources write the last number that came to a row, and give the one before.
@@ -108,17 +108,11 @@ fn a_follower_that_is_waited_for_gets_the_last_epochs() {
 fn request(subject: &Subject, asked: Box<dyn Source>) -> Request {
     let schema = &subject.program.sources().next().expect("a source").schema;
     let timed = [[1, 10], [4, 40]].map(|row| row.map(Value::Int).to_vec());
-    Request {
-        sources: vec![Box::new(Batches::new(schema, &timed, 1)), asked],
-        sinks: subject.program.sinks.iter().map(|_| Box::new(Kept::default()) as Box<dyn Sink>).collect(),
-        options: Options::default(),
-        environment: Arc::new(System::new()),
-        control: Arc::new(Control::default()),
-        durability: None,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
-    }
+    Request::new(
+        vec![Box::new(Batches::new(schema, &timed, 1)), asked],
+        subject.program.sinks.iter().map(|_| Box::new(Kept::default()) as Box<dyn Sink>).collect(),
+        Arc::new(System::new()),
+    )
 }
 
 #[test]

@@ -17,8 +17,8 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program, StreamId};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Control, Durability, Engine, Environment, Followed, Following, Logging, Options, Request, SentSource, Session,
-    SessionError, Sink, Slow, Summary,
+    Durability, Engine, Followed, Following, Logging, Options, Request, SentSource, Session, SessionError, Sink, Slow,
+    Summary,
 };
 
 /// The number of data sets for each plan.
@@ -40,16 +40,13 @@ fn start_on(subject: &Subject, options: Options, durability: Option<Durability>)
     }
     let kept: Vec<Kept> = subject.program.sinks.iter().map(|_| Kept::default()).collect();
     let request = Request {
-        sources: source_streams(&subject.program).iter().map(|_| Box::new(SentSource) as Box<_>).collect(),
-        sinks: kept.iter().map(|kept| Box::new(kept.clone()) as Box<dyn Sink>).collect(),
         options,
-        environment: Arc::new(Sockets { system: System::new(), count: 1, processors: 2, haste: 1 })
-            as Arc<dyn Environment>,
-        control: Arc::new(Control::default()),
         durability,
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(
+            source_streams(&subject.program).iter().map(|_| Box::new(SentSource) as Box<_>).collect(),
+            kept.iter().map(|kept| Box::new(kept.clone()) as Box<dyn Sink>).collect(),
+            Arc::new(Sockets { system: System::new(), count: 1, processors: 2, haste: 1 }),
+        )
     };
     (Session::start(engine, request, &mut || {}, Box::new(|| {})).expect("it starts"), kept)
 }

@@ -12,8 +12,8 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Bell, Control, Cutter, Engine, Environment, IoFailure, Joined, Next, Options, Request, Run, Sink, Source,
-    SourceBatch, Summary, epoch_record_schema,
+    Bell, Cutter, Engine, Environment, IoFailure, Joined, Next, Options, Request, Run, Sink, Source, SourceBatch,
+    Summary, epoch_record_schema,
 };
 
 /// Batches in memory, cut to size.
@@ -277,15 +277,14 @@ impl Subject {
         let kept: Vec<Kept> = program.sinks.iter().map(|_| Kept::default()).collect();
         let records = Kept::default();
         let request = Request {
-            sources,
-            sinks: kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
             options,
-            environment: drive.environment.unwrap_or_else(|| Arc::new(Sockets::by(batch_size))),
-            control: Arc::new(Control::default()),
-            durability: None,
             records: Some(Box::new(records.clone())),
             cutter: drive.cutter,
-            idle: Vec::new(),
+            ..Request::new(
+                sources,
+                kept.iter().map(|k| Box::new(k.clone()) as Box<dyn Sink>).collect(),
+                drive.environment.unwrap_or_else(|| Arc::new(Sockets::by(batch_size))),
+            )
         };
         let summary = match drive.steps {
             None => engine.run(request, &mut || {}),

@@ -361,8 +361,6 @@ pub fn process_under(
         Drive::Steps(..) => Arc::new(SteppedEnvironment::new(clock.clone(), setting.workers)),
     };
     let request = Request {
-        sources,
-        sinks,
         options: Options {
             workers: setting.workers,
             epoch: setting.epoch,
@@ -371,12 +369,9 @@ pub fn process_under(
             memory: setting.memory.filter(|_| engine.program().scan().is_none()),
             ..Options::default()
         },
-        environment,
         control: control.clone(),
         durability: Some(Durability { directory, options }),
-        records: None,
-        cutter: None,
-        idle: Vec::new(),
+        ..Request::new(sources, sinks, environment)
     };
     let Drive::Steps(machine, traces) = &setting.drive else { return engine.run(request, &mut || {}) };
     let mut run = engine.begin(request, &mut || {})?;
