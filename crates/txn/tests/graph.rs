@@ -46,6 +46,15 @@ fn accesses_that_meet_are_one_operation() {
 }
 
 #[test]
+fn bytes_are_those_in_use() {
+    let epoch = epoch(&[&[1, 2], &[3], &[]]);
+    assert_eq!(build(&epoch).0.bytes(), 3 * 8 + 4 * 4);
+    let mut run = SortedAccesses::new();
+    run.partition(Partitioning::for_accesses(3), epoch.accesses());
+    assert_eq!(run.bytes(), 3 * 16 + 4 * 4 + 4 * (run.partitioning().partitions() + 1));
+}
+
+#[test]
 fn nothing_at_all() {
     let (graph, summary) = build(&AccessBuffer::new());
     assert_eq!((graph.transactions(), summary), (0, ChainSummary::default()));
