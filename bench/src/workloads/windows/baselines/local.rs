@@ -1,7 +1,7 @@
 //! A table of groups for one worker, and late local merge: such a table for each worker.
 
 use super::fused::Buffer;
-use super::hash;
+use super::{groups_max, hash};
 use super::part::Part;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const NOBODY: i64 = i64::MIN;
 const PLACES_MIN: usize = 1 << 10;
 
-/// Groups in a hash table with open addressing, at the most half full.
+/// Groups in a hash table with open addressing.
 pub struct Table<P> {
     places: Vec<(i64, P)>,
     /// The places that are taken, in the order of the groups' first events.
@@ -26,7 +26,7 @@ impl<P: Part> Table<P> {
     pub fn group(&mut self, key: i64) -> &mut P {
         let mut place = self.place(key);
         if self.places[place].0 != key {
-            if self.taken.len() * 2 >= self.places.len() {
+            if self.taken.len() >= groups_max(self.places.len()) {
                 self.grow();
                 place = self.place(key);
             }

@@ -134,6 +134,16 @@ impl Blocks {
     }
 }
 
+/// The groups of a hash table with so many places at the most.
+fn groups_max(places: usize) -> usize {
+    places / 4 * 3
+}
+
+/// The places of a hash table for so many groups, a power of two.
+fn places_for(groups: usize) -> usize {
+    (groups * 4).div_ceil(3).next_power_of_two().max(4)
+}
+
 /// The hash of a group: its upper bits choose the worker that owns it, the bits below a place in a table.
 fn hash(key: i64) -> u64 {
     (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -3,7 +3,7 @@
 //! the table cannot grow while others use it.
 
 use super::fused::Buffer;
-use super::hash;
+use super::{hash, places_for};
 use super::part::Part;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -46,7 +46,7 @@ impl<P: Part> Buffer<P> for Table<P> {
 
     fn new(_workers: usize, groups_max: usize) -> Self {
         let place = || Place { key: NOBODY.into(), part: P::Shared::default() };
-        Table(std::iter::repeat_with(place).take((groups_max * 2).next_power_of_two()).collect())
+        Table(std::iter::repeat_with(place).take(places_for(groups_max)).collect())
     }
 
     fn writer(&self, _worker: usize) -> &Self {
