@@ -592,7 +592,7 @@ def kinds(rows: list[Row], axes: list[Any]) -> str:
         loop, *ways = (found[app, name] for name in ("loop", "engine, 1", "engine, 2"))
         rates = (short(per_second(row)) for row in (found[app, "columns, 1"], loop, *ways))
         memory = (ways[0][name] for name in ("results", "tables_kib", "peak_mib"))
-        body.append([app, KINDS_OF_WINDOWS[app], *rates, *(short(ratio(way)) for way in ways), *memory])
+        body.append([app, KINDS_OF_WINDOWS[app], *rates, *(f"{ratio(way):.3f}" for way in ways), *memory])
     places = range(len(apps))
     for shift, name in ((-0.2, "engine, 1"), (0.2, "engine, 2")):
         heights = [ratio(found[app, name]) for app in apps]

@@ -1,8 +1,8 @@
 //! A table of groups for one worker, and late local merge: such a table for each worker.
 
 use super::fused::Buffer;
-use super::{groups_max, hash};
 use super::part::Part;
+use super::{groups_max, hash};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Of a place without a group.

@@ -25,7 +25,7 @@ use clap::ValueEnum;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use part::{Best, Count, Mean, Part};
+pub use part::{Best, Count, Mean, Part, SmallMean};
 
 /// A way to aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

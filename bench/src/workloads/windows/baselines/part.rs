@@ -94,6 +94,45 @@ impl Part for Mean {
     }
 }
 
+/// The same of ints from 0 on whose sum stays below 2³²: in one word, the count above the sum, so that one addition does both.
+#[derive(Clone, Copy, Default)]
+pub struct SmallMean(u64);
+
+impl SmallMean {
+    /// The mean, as its bits.
+    pub fn bits(self) -> i64 {
+        let (count, sum) = (self.0 >> 32, self.0 as u32);
+        (f64::from(sum) / count as f64).to_bits() as i64
+    }
+
+    fn of(value: i64) -> u64 {
+        (1 << 32) | value as u64
+    }
+}
+
+impl Part for SmallMean {
+    type Value = i64;
+    type Shared = AtomicU64;
+
+    #[inline(always)]
+    fn add(&mut self, value: i64) {
+        self.0 += SmallMean::of(value);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+
+    #[inline(always)]
+    fn add_shared(shared: &AtomicU64, value: i64) {
+        shared.fetch_add(SmallMean::of(value), Ordering::Relaxed);
+    }
+
+    fn take(shared: &AtomicU64) -> Self {
+        SmallMean(shared.swap(0, Ordering::Relaxed))
+    }
+}
+
 /// The greatest of values below 2³¹, and the first event that has it: in one word, the value above what the number of
 /// the event lacks to the greatest number.
 #[derive(Clone, Copy, Default)]

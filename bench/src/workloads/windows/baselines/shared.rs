@@ -3,8 +3,8 @@
 //! the table cannot grow while others use it.
 
 use super::fused::Buffer;
-use super::{hash, places_for};
 use super::part::Part;
+use super::{hash, places_for};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Of a place without a group.

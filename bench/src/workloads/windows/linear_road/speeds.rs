@@ -1,6 +1,6 @@
 //! The first aggregation of Linear Road alone: the mean speed of the reports of each segment, in tumbling windows of a minute.
 
-use super::super::baselines::{Aggregation, Baseline, Mean};
+use super::super::baselines::{Aggregation, Baseline, Part, SmallMean};
 use super::super::groups::{ByArray, ByMap, Groups, Index};
 use super::super::query::{Query, Shape, end_of, of, tumbling, window};
 use super::super::rows::Rows;
@@ -47,9 +47,9 @@ pub fn query(shape: &Shape) -> Query {
 
 fn run<I: Index>(reports: &Reports) -> Output {
     let mut rows = Rows::new(NAMES);
-    let mut open = Groups::<I, Mean>::default();
+    let mut open = Groups::<I, SmallMean>::default();
     let mut end = i64::MIN;
-    let mut close = |open: &mut Groups<I, Mean>, end: i64| {
+    let mut close = |open: &mut Groups<I, SmallMean>, end: i64| {
         open.iter().for_each(|&(segment, speeds)| rows.push(reports.row(end, segment, speeds)));
         open.clear();
     };
@@ -58,9 +58,7 @@ fn run<I: Index>(reports: &Reports) -> Output {
             close(&mut open, end);
             end = end_of(reports.at[report], reports.length);
         }
-        let speeds = open.group(reports.key(report));
-        speeds.count += 1;
-        speeds.sum += reports.value(report);
+        open.group(reports.key(report)).add(reports.value(report));
     }
     close(&mut open, end);
     rows.output()
@@ -90,7 +88,7 @@ impl<'a> Reports<'a> {
 const SEGMENTS_MAX: i64 = 128;
 
 impl Aggregation<5> for Reports<'_> {
-    type Part = Mean;
+    type Part = SmallMean;
 
     fn events(&self) -> usize {
         self.at.len()
@@ -120,15 +118,15 @@ impl Aggregation<5> for Reports<'_> {
     }
 
     #[inline(always)]
-    fn value(&self, report: usize) -> f64 {
-        self.speed[report] as f64
+    fn value(&self, report: usize) -> i64 {
+        self.speed[report]
     }
 
     fn names(&self) -> [&'static str; 5] {
         NAMES
     }
 
-    fn row(&self, end: i64, segment: i64, speeds: Mean) -> [i64; 5] {
+    fn row(&self, end: i64, segment: i64, speeds: SmallMean) -> [i64; 5] {
         let place = segment / SEGMENTS_MAX;
         [end, place / 2, place % 2, segment % SEGMENTS_MAX, speeds.bits()]
     }
