@@ -28,7 +28,7 @@ pub fn run<const COLUMNS: usize, A: Aggregation<COLUMNS>, B: Buffer<A::Part>>(
     workers: usize,
 ) -> Vec<Rows<COLUMNS>> {
     let ring = Ring::new(workers, windows.count, || B::new(workers, aggregation.groups_max()));
-    let blocks = Blocks::new(aggregation.events());
+    let blocks = Blocks::new(aggregation.events(), workers);
     std::thread::scope(|scope| {
         let work_on = |worker| {
             let (ring, blocks) = (&ring, &blocks);
@@ -53,7 +53,7 @@ fn work<const COLUMNS: usize, A: Aggregation<COLUMNS>, B: Buffer<A::Part>>(
     };
     let (mut window, mut end) = (0, windows.end(0));
     let mut writer = ring.enter(0).writer(worker);
-    while let Some(block) = blocks.take() {
+    for block in blocks.take() {
         for event in block {
             if !aggregation.passes(event) {
                 continue;

@@ -23,6 +23,7 @@ use super::rows::Rows;
 use crate::workloads::input::Output;
 use clap::ValueEnum;
 use std::ops::Range;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use part::{Best, Count, Mean, Part, SmallMean};
@@ -114,21 +115,31 @@ impl Windows {
     }
 }
 
-/// Events of a block.
-const BLOCK: usize = 4_096;
+/// Events of a block; few in tests, so that all workers have blocks of small inputs.
+const BLOCK: usize = if cfg!(test) { 32 } else { 4_096 };
 
-/// Blocks of the stream, of which each worker takes the next one.
+/// Blocks of the stream, of which each worker takes the next one, once all workers are there.
 struct Blocks {
+    workers: Barrier,
     next: AtomicUsize,
     events: usize,
 }
 
 impl Blocks {
-    fn new(events: usize) -> Blocks {
-        Blocks { next: AtomicUsize::new(0), events }
+    fn new(events: usize, workers: usize) -> Blocks {
+        Blocks { workers: Barrier::new(workers), next: AtomicUsize::new(0), events }
     }
 
-    fn take(&self) -> Option<Range<usize>> {
+    /// What a worker takes: call it once for each.
+    fn take(&self) -> impl Iterator<Item = Range<usize>> {
+        self.workers.wait();
+        std::iter::from_fn(|| self.next())
+    }
+
+    fn next(&self) -> Option<Range<usize>> {
+        if cfg!(test) {
+            std::thread::yield_now();
+        }
         let start = self.next.fetch_add(BLOCK, Ordering::Relaxed);
         (start < self.events).then(|| start..(start + BLOCK).min(self.events))
     }

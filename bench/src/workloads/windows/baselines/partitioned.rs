@@ -185,7 +185,7 @@ pub fn run<const COLUMNS: usize, A: Aggregation<COLUMNS>>(
     workers: usize,
 ) -> Vec<Rows<COLUMNS>> {
     let exchange = Exchange::new(workers);
-    let blocks = Blocks::new(aggregation.events());
+    let blocks = Blocks::new(aggregation.events(), workers);
     std::thread::scope(|scope| {
         for producer in 0..workers {
             let (exchange, blocks) = (&exchange, &blocks);
@@ -209,7 +209,7 @@ fn produce<const COLUMNS: usize, A: Aggregation<COLUMNS>>(
     let project = Project { project, next: Box::new(partition) };
     let mut filter: Box<dyn Operator<usize>> =
         Box::new(Filter { passes: |event| of.passes(event), next: Box::new(project) });
-    while let Some(block) = blocks.take() {
+    for block in blocks.take() {
         block.for_each(|event| filter.process(event));
     }
     filter.end();
