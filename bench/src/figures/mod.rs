@@ -260,7 +260,7 @@ fn lines(out: &std::path::Path, id: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// All of them, as small as can be: every line is there, and a second sweep has nothing to do.
+    /// All but those of windows, as small as can be: every line is there, and a second sweep has nothing to do.
     #[test]
     fn every_figure_is_measured_once() {
         let out = std::env::temp_dir().join(format!("tidemill-bench-figures-{}", std::process::id()));
@@ -268,7 +268,7 @@ mod tests {
         let small = ["figures", "--out", folder, "--events", "300", "--runs", "1"];
         let sweep = Figures::parse_from(small);
         let figures = catalog::all(1.0);
-        let is_small = |figure: &&Figure| !matches!(figure.kind, Kind::Memory);
+        let is_small = |figure: &&Figure| !matches!(figure.kind, Kind::Memory | Kind::Windows { .. });
         for figure in figures.iter().filter(is_small) {
             Figures::parse_from(small.into_iter().chain(["--only", figure.id])).report();
             let lines = lines(&out, figure.id);

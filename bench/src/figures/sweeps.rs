@@ -87,3 +87,44 @@ fn late() -> Vec<Point> {
     let of = |name, events| vary(name, events, &[0.0, 0.01, 0.1, 0.5], |shape: &mut Shape, late| shape.late = late);
     [of("ysb", MANY), of("nyt", MANY), of("q5-counts", SOME)].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::{Figures, lines};
+    use crate::windows::{CSV_HEADER, write_point};
+    use clap::Parser;
+
+    /// Of each figure the first point and the last, with few events: a line for each way.
+    #[test]
+    fn every_sweep_has_a_line_for_each_way() {
+        for figure in all() {
+            let Kind::Windows { points, workers } = figure.kind else {
+                panic!("{} is no figure of windows", figure.id)
+            };
+            for (workload, shape) in [points[0], points[points.len() - 1]] {
+                let mut written = Vec::new();
+                write_point(workload, &Shape { events: 300, ..shape }, workers, 1, &mut written);
+                let text = String::from_utf8(written).expect("UTF-8");
+                let columns = |line: &str| line.split(',').count();
+                assert!(text.lines().all(|line| columns(line) == columns(CSV_HEADER)), "{}: {text}", figure.id);
+                let of = |way: &str| text.lines().filter(|line| line.contains(&format!(",{way},"))).count();
+                assert!(of("map") == 1 && of("array") <= 1, "{}: {text}", figure.id);
+                let baselines = if workload.parallel.is_some() { workers.len() } else { 0 };
+                assert_eq!([of("columns"), of("engine")], [workers.len(); 2], "{}: {text}", figure.id);
+                assert_eq!(["up", "late", "global"].map(of), [baselines; 3], "{}: {text}", figure.id);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sweep_is_a_file() {
+        let out = std::env::temp_dir().join(format!("tidemill-bench-sweeps-{}", std::process::id()));
+        let folder = out.to_str().expect("UTF-8");
+        let small = ["figures", "--out", folder, "--events", "300", "--runs", "1", "--only", "thesis"];
+        assert!(Figures::parse_from(small).report());
+        // The head, and of each of three points two loops, and five ways on one worker and on two.
+        assert_eq!(lines(&out, "thesis").len(), 1 + 3 * (2 + 5 * 2));
+        std::fs::remove_dir_all(&out).expect("what was made");
+    }
+}
