@@ -58,9 +58,9 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
 #[test]
 fn the_baselines_agree_with_the_loop_on_few_and_many_workers() {
     // Windows of many blocks and many windows of a block; few groups that all workers share, and many.
-    let shape = Shape { events: 60_000, groups: 5, theta: 0.0, rate: 3_000, length: 10, late: 0.0 };
+    let shape = Shape { events: 20_000, groups: 5, theta: 0.0, rate: 3_000, length: 10, late: 0.0 };
     let short = Shape { rate: 100, length: 1, ..shape };
-    let many = Shape { groups: 30_000, theta: 0.5, late: 0.1, ..shape };
+    let many = Shape { groups: 10_000, theta: 0.5, late: 0.1, ..shape };
     for workload in WINDOW_WORKLOADS.iter().filter(|workload| workload.parallel.is_some()) {
         for shape in [shape, short, many] {
             let options = Windows::parse_from(["windows", "--workers", "1,2,3,8"]);

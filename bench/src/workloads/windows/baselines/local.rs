@@ -2,7 +2,7 @@
 
 use super::fused::Buffer;
 use super::part::Part;
-use super::{groups_max, hash};
+use super::{groups_max, home};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Of a place without a group.
@@ -40,7 +40,7 @@ impl<P: Part> Table<P> {
     #[inline(always)]
     fn place(&self, key: i64) -> usize {
         let mask = self.places.len() - 1;
-        let mut place = (hash(key) >> 20) as usize & mask;
+        let mut place = home(key, self.places.len());
         while self.places[place].0 != key && self.places[place].0 != NOBODY {
             place = (place + 1) & mask;
         }

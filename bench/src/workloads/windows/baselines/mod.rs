@@ -155,7 +155,14 @@ fn places_for(groups: usize) -> usize {
     (groups * 4).div_ceil(3).next_power_of_two().max(4)
 }
 
-/// The hash of a group: its upper bits choose the worker that owns it, the bits below a place in a table.
+/// The hash of a group, by the golden ratio (Knuth): its upper bits spread keys that follow each other evenly.
+#[inline(always)]
 fn hash(key: i64) -> u64 {
     (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Where a group is looked for first, of so many places, a power of two.
+#[inline(always)]
+fn home(key: i64, places: usize) -> usize {
+    (hash(key) >> (64 - places.trailing_zeros())) as usize
 }

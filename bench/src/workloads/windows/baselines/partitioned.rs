@@ -173,9 +173,9 @@ impl<V> Operator<Tuple<V>> for Partition<'_, V> {
     }
 }
 
-/// The consumer that owns a group.
+/// The consumer that owns a group, by the lower half of its hash; the upper bits are its place in a table.
 fn owner(key: i64, consumers: usize) -> usize {
-    ((u128::from(hash(key)) * consumers as u128) >> 64) as usize
+    ((u64::from(hash(key) as u32) * consumers as u64) >> 32) as usize
 }
 
 /// The rows of each consumer.

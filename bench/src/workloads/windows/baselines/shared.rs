@@ -4,7 +4,7 @@
 
 use super::fused::Buffer;
 use super::part::Part;
-use super::{hash, places_for};
+use super::{home, places_for};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Of a place without a group.
@@ -22,7 +22,7 @@ impl<P: Part> Table<P> {
     #[inline(always)]
     fn group(&self, key: i64) -> &P::Shared {
         let mask = self.0.len() - 1;
-        let first = (hash(key) >> 20) as usize;
+        let first = home(key, self.0.len());
         for step in 0..self.0.len() {
             let place = &self.0[(first + step) & mask];
             let mut there = place.key.load(Ordering::Relaxed);
