@@ -114,10 +114,10 @@ bench: machine ## the reports of docs/performance.md, and the workloads of the p
 	cargo run --release -p tidemill-bench -- sessions
 	cargo run --release -p tidemill-bench -- grid $(if $(WORKLOADS),--workloads $(WORKLOADS))
 
-figures: $(READY) ## the figures of the papers, docs/figures.md; goes on where it was ended (target/figures)
+figures: $(READY) ## the figures of the papers, docs/figures.md and docs/windows.md; goes on where it was ended (target/figures)
 	cargo run --release -p tidemill-bench -- figures $(if $(ONLY),--again --only $(ONLY))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
-	$(BIN)/python bench/figures.py target/figures docs/figures docs/figures.md
+	$(BIN)/python bench/figures.py target/figures docs/figures docs/figures.md docs/windows.md
 
 clean: ## remove all that was built, set up or made
 	cargo clean

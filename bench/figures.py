@@ -1,8 +1,8 @@
-"""Draws the results of ``tidemill-bench figures`` and fills in ``docs/figures.md``.
+"""Draws the results of ``tidemill-bench figures`` and fills in ``docs/figures.md`` and ``docs/windows.md``.
 
-    python bench/figures.py target/figures docs/figures docs/figures.md
+    python bench/figures.py target/figures docs/figures docs/figures.md docs/windows.md
 
-The page has a pair of comments for each figure, ``<!-- ms10 -->`` and ``<!-- /ms10 -->``. This script
+A page has a pair of comments for each of its figures, ``<!-- ms10 -->`` and ``<!-- /ms10 -->``. This script
 replaces the text between them by the plot and a table of medians. The plots show every value; a table
 has at most about twenty lines. A figure without a file keeps its text.
 """
@@ -41,6 +41,10 @@ MEANING = {
     "reads": "share of reads",
     "across": "share of transactions on several partitions",
     "partitions": "partitions of a transaction",
+    "groups": "groups",
+    "seconds": "seconds of a window, or of a gap",
+    "late": "share of late events",
+    "workers": "workers",
 }
 SIMULATED = "16"
 SCHEMES = ["tstream", "pat:16", "lal", "lwm", "no-lock"]
@@ -87,7 +91,7 @@ class Panel:
         self.title, self.where, self.x = title, where, x
         self.y = options.get("y", "events_per_second")
         self.scale = options.get("scale", MILLION)
-        self.log_x, self.log_y = options.get("log_x", False), options.get("log_y", False)
+        self.log_x, self.log_y = options.get("log_x", 0), options.get("log_y", False)
         self.label = options.get("label", "million events/s")
 
     def draw(self, axis: Any, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
@@ -103,7 +107,7 @@ class Panel:
                 style |= {"linestyle": ":", "marker": None}
             axis.plot([float(x) for x in along] if is_number else along, height, **style)
         if self.log_x:
-            axis.set_xscale("log", base=2)
+            axis.set_xscale("log", base=self.log_x)
         if self.log_y:
             axis.set_yscale("log")
         else:
@@ -307,9 +311,9 @@ def ts8(rows: list[Row], axes: list[Any]) -> str:
 
 
 def ts12(rows: list[Row], axes: list[Any]) -> str:
-    high = [Panel(f"{app}: throughput", at(workload=app), "epoch", log_x=True) for app in APPLICATIONS]
+    high = [Panel(f"{app}: throughput", at(workload=app), "epoch", log_x=2) for app in APPLICATIONS]
     late = [
-        Panel(f"{app}: p99", at(workload=app), "epoch", y="p99_ms", scale=1, label="ms", log_x=True)
+        Panel(f"{app}: p99", at(workload=app), "epoch", y="p99_ms", scale=1, label="ms", log_x=2)
         for app in APPLICATIONS
     ]
     panels(axes, engine(rows), [*high, *late])
@@ -483,16 +487,147 @@ def simulation(rows: list[Row], axes: list[Any]) -> str:
     )
 
 
+WINDOW_KNOBS = ["workload", "events", "groups", "theta", "seconds", "late"]
+BASELINES = ["up", "late", "global"]
+WAY_COLOURS = {"columns": "lightgrey", "loop": "black", "up": "C0", "late": "C2", "global": "C1", "engine": "C3"}
+SHOWN = ["columns, 1", "loop", *(f"{name}, 2" for name in BASELINES), "engine, 1", "engine, 2"]
+# Percent of the reading of memory by eight threads, as the thesis gives them: UP, LM, GM (§3.4.2.1).
+THESIS = {"ysb": "68.5, 91.4, 91", "lrb-speeds": "15, 48, 67", "nyt": "69, 80, 94"}
+
+
+def of_windows(rows: list[Row]) -> list[Row]:
+    """Of the loops of a point, the faster one alone; each row with the name of its series."""
+    points: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        points[tuple(row[knob] for knob in WINDOW_KNOBS)].append(row)
+    named = []
+    for of_point in points.values():
+        loops = [row for row in of_point if row["way"] in ("map", "array")]
+        named.append(max(loops, key=per_second) | {"way": "loop", "scheduling": "loop"})
+        others = (row for row in of_point if row not in loops)
+        named += [row | {"scheduling": f"{row['way']}, {row['workers']}"} for row in others]
+    return named
+
+
+def way_colour(series: str) -> str:
+    return WAY_COLOURS[series.split(",")[0]]
+
+
+def thesis(rows: list[Row], axes: list[Any]) -> str:
+    rows = of_windows(rows)
+    found = {(row["workload"], row["scheduling"]): per_second(row) for row in rows}
+    counts = distinct(row["workers"] for row in rows if row["way"] == "engine")
+    rates, shares = [], []
+    for axis, app in zip(axes, distinct(row["workload"] for row in rows), strict=True):
+        own = [row["scheduling"] for row in rows if row["workload"] == app]
+        axis.bar(own, [found[app, name] for name in own], color=[way_colour(name) for name in own])
+        axis.tick_params(axis="x", rotation=60, labelsize=6)
+        axis.set(title=app, ylabel="million events/s")
+        for count in counts:
+            limit, *ways = (found.get((app, f"{way}, {count}"), math.nan) for way in ["columns", *BASELINES, "engine"])
+            rates.append([app, count, *map(short, [limit, found[app, "loop"], *ways])])
+            percent = [short(way / limit * 100) for way in ways]
+            shares.append([app, count, *percent, THESIS.get(app, ""), *(short(way / ways[0]) for way in ways[1:])])
+    of_up = [f"{way} over up" for way in [*BASELINES[1:], "engine"]]
+    rate_head = ["workload", "workers", "columns", "loop", *BASELINES, "engine"]
+    share_head = ["workload", "workers", *BASELINES, "engine", "thesis: UP, LM, GM", *of_up]
+    return (
+        f"Million events/s:\n\n{table(rate_head, rates)}\n\n"
+        f"Percent of the columns' reading by as many workers; the thesis' percent of its limit, with eight threads; "
+        f"and how many times as fast as `up`:\n\n{table(share_head, shares)}"
+    )
+
+
+def draw_ways(axis: Any, rows: list[Row], x: str, log_x: int, title: str) -> str:
+    """A line for each series over a column; the same as a table."""
+    series, along = distinct(row["scheduling"] for row in rows), distinct(row[x] for row in rows)
+    values = {(row["scheduling"], row[x]): per_second(row) for row in rows}
+    for name in series:
+        height = [values.get((name, place), math.nan) for place in along]
+        style = ":" if name == "loop" else "--" if name == "engine, 1" else "-"
+        axis.plot(list(map(float, along)), height, style, label=name, color=way_colour(name), marker="o", markersize=3)
+    axis.set_yscale("log")
+    if log_x:
+        axis.set_xscale("log", base=log_x)
+    axis.set(title=title, xlabel=MEANING[x], ylabel="million events/s")
+    axis.legend(fontsize=6)
+    body = [[place, *(short(values.get((name, place), math.nan)) for name in series)] for place in along]
+    return f"{title}, million events/s:\n\n{table([MEANING[x], *series], body)}"
+
+
+def sweep(x: str, log_x: int, *apart: str) -> Callable[[list[Row], list[Any]], str]:
+    """A panel for each combination of values of the columns `apart`."""
+
+    def draw(rows: list[Row], axes: list[Any]) -> str:
+        rows = [row for row in of_windows(rows) if row["scheduling"] in SHOWN]
+        rows.sort(key=lambda row: SHOWN.index(row["scheduling"]))
+        by_title: dict[str, list[Row]] = {}
+        for row in rows:
+            title = ", ".join([row["workload"], *(f"{row[name]} {name}" for name in apart)])
+            by_title.setdefault(title, []).append(row)
+        parts = zip(axes, by_title.items(), strict=True)
+        return "\n\n".join(draw_ways(axis, own, x, log_x, title) for axis, (title, own) in parts)
+
+    return draw
+
+
+def by_workers(rows: list[Row], axes: list[Any]) -> str:
+    texts = []
+    rows = of_windows(rows)
+    for axis, app in zip(axes, distinct(row["workload"] for row in rows), strict=True):
+        own = [row | {"scheduling": row["way"]} for row in rows if row["workload"] == app]
+        [loop] = [row for row in own if row["way"] == "loop"]
+        others = [row for row in own if row["way"] != "loop"]
+        loops = [loop | {"workers": workers} for workers in distinct(row["workers"] for row in others)]
+        texts.append(draw_ways(axis, [*loops, *others], "workers", 2, app))
+    return "\n\n".join(texts)
+
+
+def kinds(rows: list[Row], axes: list[Any]) -> str:
+    rows = of_windows(rows)
+    found = {(row["workload"], row["scheduling"]): row for row in rows}
+    apps = distinct(row["workload"] for row in rows)
+    body = []
+    for app in apps:
+        loop, *ways = (found[app, name] for name in ("loop", "engine, 1", "engine, 2"))
+        rates = (short(per_second(row)) for row in (found[app, "columns, 1"], loop, *ways))
+        memory = (ways[0][name] for name in ("results", "tables_kib", "peak_mib"))
+        body.append([app, KINDS_OF_WINDOWS[app], *rates, *(f"{ratio(way):.3f}" for way in ways), *memory])
+    places = range(len(apps))
+    for shift, name in ((-0.2, "engine, 1"), (0.2, "engine, 2")):
+        heights = [ratio(found[app, name]) for app in apps]
+        axes[0].bar([place + shift for place in places], heights, 0.4, label=name)
+    axes[0].axhline(1.0, color="black", linewidth=0.5)
+    axes[0].set_xticks(places, apps, rotation=60, fontsize=6)
+    axes[0].set(title="the engine over the loop", ylabel=TO_LOOP)
+    axes[0].legend(fontsize=6)
+    head = ["workload", "windows", "columns", "loop", "engine, 1", "engine, 2", "1 over loop", "2 over loop"]
+    return f"Million events/s:\n\n{table([*head, 'results', 'tables, KiB', 'peak, MiB'], body)}"
+
+
+KINDS_OF_WINDOWS = {
+    "ysb": "tumbling",
+    "ysb-join": "tumbling, after a lookup",
+    "nyt": "tumbling",
+    "lrb-speeds": "tumbling",
+    "q7": "tumbling, no group",
+    "q17": "tumbling, a day",
+    "q5-counts": "sliding",
+    "q5": "sliding, then a top",
+    "q11": "sessions",
+    "q8": "tumbling, a join",
+}
+
 FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ms10": (1, ms10),
     "ms11": (2, ms11),
     "ms11-time": (3, ms11_time),
     "ms12": (4, ms12),
     "ms13b": (3, ms13b),
-    "ms15a": (1, simple("θ = 0", "epoch", log_x=True)),
+    "ms15a": (1, simple("θ = 0", "epoch", log_x=2)),
     "ms15b": (1, simple("epochs of 10,240", "theta")),
     "ms16a": (2, ms16a),
-    "ms16b": (1, simple("r = 1", "epoch", log_x=True)),
+    "ms16b": (1, simple("r = 1", "epoch", log_x=2)),
     "ms16c": (1, simple("r = 4", "multiple")),
     "ms17a": (1, simple("60 % aborts", "micros", **RATIO)),
     "ms17b": (2, by_cost("abort")),
@@ -512,13 +647,20 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ts19-18": (2, ts19_18),
     "grid": (1, grid),
     "simulation": (16, simulation),
+    "thesis": (3, thesis),
+    "windows-kinds": (1, kinds),
+    "windows-groups": (4, sweep("groups", 10)),
+    "windows-skew": (4, sweep("theta", 0, "groups")),
+    "windows-length": (4, sweep("seconds", 2)),
+    "windows-late": (3, sweep("late", 0)),
+    "windows-workers": (4, by_workers),
 }
 
 
-def main(source: Path, target: Path, page: Path) -> None:
+def main(source: Path, target: Path, pages: list[Path]) -> None:
     """Draws every figure that has a file."""
     target.mkdir(parents=True, exist_ok=True)
-    text = page.read_text()
+    texts = {page: page.read_text() for page in pages}
     for name, (count, draw) in FIGURES.items():
         file = source / f"{name}.csv"
         if not file.exists():
@@ -534,11 +676,14 @@ def main(source: Path, target: Path, page: Path) -> None:
         figure.savefig(target / f"{name}.png", dpi=80)
         plt.close(figure)
         block = f"<!-- {name} -->\n![{name}]({target.name}/{name}.png)\n\n{words}\n<!-- /{name} -->"
-        text, found = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _: block, text, flags=re.DOTALL)  # noqa: B023
-        if not found:
-            print(f"{name}: no place in {page}")
-    page.write_text(text)
+        place = re.compile(rf"<!-- {name} -->.*?<!-- /{name} -->", flags=re.DOTALL)
+        if not any(place.search(text) for text in texts.values()):
+            print(f"{name}: no place in any page")
+        texts = {page: place.sub(lambda _: block, text) for page, text in texts.items()}  # noqa: B023
+    for page, text in texts.items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    source, target, *pages = map(Path, sys.argv[1:])
+    main(source, target, pages)

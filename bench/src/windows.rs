@@ -1,15 +1,17 @@
 //! Windows over streams, each beside the loops that one would write by hand.
 //!
-//! Each round runs the loops, then the engine with each number of workers; medians are printed. What the engine puts out
-//! must have the digest of what the loops put out, order included, or the report ends.
+//! Each round runs the loops, then the baselines and the engine with each number of workers; medians are printed. What the
+//! engine puts out must have the digest of what the loops put out, order included, or the report ends; what the baselines
+//! put out must have the digest of the same rows in any order.
 
 use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival};
 use crate::workloads::OutputDigest;
-use crate::workloads::windows::{Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, punctual, read};
+use crate::workloads::windows::{Baseline, Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, punctual, read};
 use arrow_array::RecordBatch;
 use clap::Parser;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 use tidemill_plan::analyze;
@@ -17,7 +19,8 @@ use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
 
 /// Windows over streams against loops: million events/s, the ratio to the faster loop, memory.
 ///
-/// "columns" reads the columns that the query needs. "map" and "array" are the loops, by how they find a group. "tables"
+/// "columns" reads the columns that the query needs. "map" and "array" are the loops, by how they find a group. "up", "late"
+/// and "global" are baselines on as many workers as the engine: upfront partitioning, late local merge, one shared table. "tables"
 /// and "slots" are what the tables of windows hold after all windows have closed, without what lies outside of rows; "peak"
 /// is what the process held at the most, results included.
 #[derive(Parser)]
@@ -49,6 +52,9 @@ pub struct Windows {
     /// Numbers of workers.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
+    /// Baselines, for the workloads that are aggregations in tumbling windows.
+    #[arg(long, value_delimiter = ',', default_value = "up,late,global")]
+    baselines: Vec<Baseline>,
     /// Rounds.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
@@ -69,7 +75,8 @@ pub struct Windows {
     save: Option<PathBuf>,
 }
 
-fn workload(text: &str) -> Result<&'static WindowWorkload, String> {
+/// A workload by its name.
+pub fn workload(text: &str) -> Result<&'static WindowWorkload, String> {
     let found = WINDOW_WORKLOADS.iter().find(|workload| workload.name == text);
     let names = || WINDOW_WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| format!("there is no workload '{text}'; there are {}", names()))
@@ -89,13 +96,20 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Measures a point in so many rounds and writes lines of CSV; all else as the command line has it by default.
+pub fn write_point(workload: &WindowWorkload, shape: &Shape, workers: &[usize], runs: usize, out: &mut dyn Write) {
+    let options = Windows { workers: workers.to_vec(), runs: runs as u64, ..Windows::parse_from(["windows"]) };
+    options.bench(workload, shape).write_csv(workload, shape, out);
+}
+
 /// A query, and what came of its rounds. Rates are of seconds by round.
 struct Bench<'a> {
     options: &'a Windows,
     query: Query,
     engine: Option<Engine>,
     expected: OutputDigest,
-    columns: Vec<f64>,
+    /// The digest of the same rows in any order.
+    expected_rows: OutputDigest,
     by_map: Vec<f64>,
     by_array: Vec<f64>,
     /// By number of workers.
@@ -104,6 +118,11 @@ struct Bench<'a> {
 
 #[derive(Default)]
 struct Runs {
+    /// Of reading the columns.
+    columns: Vec<f64>,
+    /// Of the baselines, in the order of the options; none where the workload has none.
+    baselines: Vec<Vec<f64>>,
+    /// Of the engine.
     seconds: Vec<f64>,
     results: usize,
     tables: Tables,
@@ -147,30 +166,40 @@ impl Windows {
     }
 
     fn measure(&self, workload: &WindowWorkload, shape: &Shape) {
+        let bench = self.bench(workload, shape);
+        if self.csv {
+            bench.write_csv(workload, shape, &mut std::io::stdout());
+        } else {
+            bench.print(workload, shape);
+        }
+    }
+
+    /// All rounds of a point.
+    fn bench(&self, workload: &WindowWorkload, shape: &Shape) -> Bench<'_> {
         let query = punctual_query(workload, shape);
         let mut bench = Bench::new(self, query);
         if let Some(folder) = &self.save {
             bench.save(&folder.join(workload.name), workload, shape);
         }
         (0..self.runs).for_each(|_| bench.round(workload, shape));
-        if self.csv { bench.write_csv(workload, shape) } else { bench.print(workload, shape) }
+        bench
     }
 }
 
 impl<'a> Bench<'a> {
     fn new(options: &'a Windows, query: Query) -> Self {
         let engine = Engine::new(analyze(&query.plan).expect("a valid plan")).expect("a plan that compiles");
-        let expected = OutputDigest::of(&(query.by_map)(&query.events));
+        let output = (query.by_map)(&query.events);
+        let (expected, expected_rows) = (OutputDigest::of(&output), OutputDigest::of_rows(&[output]));
         let runs = options.workers.iter().map(|_| Runs::default()).collect();
-        let (columns, by_map, by_array) = Default::default();
-        Bench { options, query, engine: Some(engine), expected, columns, by_map, by_array, runs }
+        let (by_map, by_array) = Default::default();
+        Bench { options, query, engine: Some(engine), expected, expected_rows, by_map, by_array, runs }
     }
 
     fn round(&mut self, workload: &WindowWorkload, shape: &Shape) {
-        let Query { events, needed, .. } = &self.query;
-        self.columns.push(steadily(|| timed(|| read(events, needed)).0));
+        let events = &self.query.events;
         let loops = |plain: &Plain| {
-            let (seconds, output) = steadily(|| timed(|| plain(events)));
+            let (seconds, output) = steadily(|| timed(true, || plain(events)));
             let is_same = OutputDigest::of(&output) == self.expected;
             assert!(is_same, "the loops of {} differ at {shape:?}", workload.name);
             seconds
@@ -178,7 +207,31 @@ impl<'a> Bench<'a> {
         self.by_map.push(loops(&self.query.by_map));
         self.by_array.extend(self.query.by_array.as_ref().map(loops));
         for way in 0..self.runs.len() {
+            self.run_columns(way);
+            self.run_baselines(way, workload, shape);
             self.run(way, workload, shape);
+        }
+    }
+
+    fn run_columns(&mut self, way: usize) {
+        let (Query { events, needed, .. }, workers) = (&self.query, self.options.workers[way]);
+        let (seconds, _) = steadily(|| timed(workers == 1, || read_by(workers, events, needed)));
+        self.runs[way].columns.push(seconds);
+    }
+
+    fn run_baselines(&mut self, way: usize, workload: &WindowWorkload, shape: &Shape) {
+        let Some(parallel) = workload.parallel else { return };
+        let (events, workers) = (&self.query.events, self.options.workers[way]);
+        self.runs[way].baselines.resize_with(self.options.baselines.len(), Vec::new);
+        for (&baseline, seconds) in self.options.baselines.iter().zip(&mut self.runs[way].baselines) {
+            let run = || match shape.late {
+                0.0 => parallel(shape, events, baseline, workers),
+                _ => parallel(shape, &punctual(events), baseline, workers),
+            };
+            let (took, outputs) = steadily(|| timed(workers == 1, run));
+            let is_same = OutputDigest::of_rows(&outputs) == self.expected_rows;
+            assert!(is_same, "{baseline:?} of {} on {workers} workers differs at {shape:?}", workload.name);
+            seconds.push(took);
         }
     }
 
@@ -237,6 +290,20 @@ fn punctual_query(workload: &WindowWorkload, shape: &Shape) -> Query {
     Query { by_map: without_late(query.by_map), by_array: query.by_array.map(without_late), ..query }
 }
 
+/// Reads columns, each worker its part of the rows.
+fn read_by(workers: usize, events: &RecordBatch, columns: &[usize]) -> u64 {
+    let (rows, of_worker) = (events.num_rows(), events.num_rows().div_ceil(workers));
+    let part = |worker: usize| {
+        let start = (worker * of_worker).min(rows);
+        events.slice(start, of_worker.min(rows - start))
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers).map(|worker| scope.spawn(move || read(&part(worker), columns))).collect();
+        let sums = others.into_iter().map(|thread| thread.join().expect("a reader that ends"));
+        sums.fold(read(&part(0), columns), u64::wrapping_add)
+    })
+}
+
 /// Puts in the rows that tables have before the first event.
 fn preload(engine: &Engine, query: &Query) {
     for (name, rows) in &query.tables {
@@ -254,15 +321,17 @@ impl Windows {
     }
 }
 
-/// On one processor: seconds, and what came of it.
-fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
-    pin(true);
+/// On one processor or on all: seconds, and what came of it.
+fn timed<T>(on_one: bool, run: impl FnOnce() -> T) -> (f64, T) {
+    pin(on_one);
     let start = Instant::now();
     let result = std::hint::black_box(run());
     let seconds = start.elapsed().as_secs_f64();
     pin(false);
     (seconds, result)
 }
+
+pub use report::CSV_HEADER;
 
 mod report;
 mod save;

@@ -5,12 +5,14 @@
 //! varied. And where a figure of the papers is about the cost of scheduling, C is also 0.2 µs: beside operations that
 //! cost this engine a tenth of a microsecond that is what 10 µs was beside theirs.
 
+use super::sweeps;
 use crate::session::Way;
+use crate::workloads::windows::{Shape, WindowWorkload};
 use crate::workloads::{Knobs, Workload, rounds};
 use tidemill_runtime::{Policy, Scheduling, Scheme};
 
 /// What a figure's file has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Kind {
     /// A line per point and way.
     Throughput,
@@ -25,6 +27,13 @@ pub enum Kind {
     Memory,
     /// Predictions for more processors, beside what was measured.
     Simulation,
+    /// Windows over streams: a line per point and way, of which there are those of `windows`.
+    Windows {
+        /// What is run.
+        points: Vec<(&'static WindowWorkload, Shape)>,
+        /// Numbers of workers.
+        workers: &'static [usize],
+    },
 }
 
 /// A figure.
@@ -42,9 +51,10 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Runs of the engine, in so many rounds.
+    /// Runs in so many rounds.
     pub fn runs(&self, rounds: usize) -> usize {
-        let of_point = match self.kind {
+        let of_point = match &self.kind {
+            Kind::Windows { points, workers } => return points.len() * workers.len() * rounds,
             Kind::Throughput | Kind::Decision { .. } => rounds * self.ways.len(),
             Kind::Simulation => (2 * rounds - 1) * self.ways.len(),
             Kind::OverTime | Kind::Memory => self.ways.len(),
@@ -95,6 +105,7 @@ pub fn all(round_ns: f64) -> Vec<Figure> {
     all.extend(tstream_2019(round_ns));
     all.push(grid(round_ns));
     all.push(simulation(round_ns));
+    all.extend(sweeps::all());
     all
 }
 

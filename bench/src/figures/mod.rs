@@ -1,5 +1,5 @@
 //! The figures of the papers, measured here: one file of CSV each, which `bench/figures.py` draws and
-//! `docs/figures.md` sets beside what the papers say.
+//! `docs/figures.md` and `docs/windows.md` set beside what the papers say.
 //!
 //! A figure whose file is there is left out, so a sweep that was ended goes on where it was. Its file appears, by a
 //! rename, when it is complete; until then its points are in a file beside it (`.csv.part`), and a sweep that was ended
@@ -7,11 +7,14 @@
 
 mod catalog;
 pub mod over_time;
+mod sweeps;
 
 use crate::rounds::{Extent, Spread, middle};
 use crate::session::{HEADER, Line, Measured, scheduling_name};
 use crate::simulation;
 use crate::standing::{Standing, Standings};
+use crate::windows;
+use crate::workloads::windows::Shape;
 use crate::workloads::{Knobs, Workload, ns_per_round};
 use catalog::{Figure, Kind};
 use clap::Parser;
@@ -135,7 +138,7 @@ impl Figures {
         if !self.has_time(progress) {
             return false;
         }
-        match figure.kind {
+        match &figure.kind {
             Kind::Throughput | Kind::Decision { .. } => {
                 if there == 0 {
                     writeln!(out, "{HEADER}").expect("a file that takes it");
@@ -146,7 +149,7 @@ impl Figures {
                     if !self.has_time(progress) {
                         return false;
                     }
-                    let knobs = self.sized(figure.kind, workload, knobs, round_ns);
+                    let knobs = self.sized(&figure.kind, workload, knobs, round_ns);
                     let standing = self.point(figure, workload, knobs, round_ns, out);
                     let mut what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
                     if let Some(standing) = standing {
@@ -170,11 +173,23 @@ impl Figures {
             Kind::Simulation => {
                 writeln!(out, "{}", simulation::HEADER).expect("a file that takes it");
                 for (number, &(workload, knobs)) in figure.points.iter().enumerate() {
-                    let knobs = self.sized(figure.kind, workload, knobs, round_ns);
+                    let knobs = self.sized(&figure.kind, workload, knobs, round_ns);
                     let micros = (knobs.work as f64 * round_ns / 100.0).round() / 10.0;
                     simulation::simulate(workload, knobs, micros, self.runs, out);
                     let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
                     progress.show(&what, figure.runs(self.runs) / figure.points.len());
+                }
+            }
+            Kind::Windows { points, workers } => {
+                write!(out, "{}", windows::CSV_HEADER).expect("a file that takes it");
+                for (number, (workload, shape)) in points.iter().enumerate() {
+                    if !self.has_time(progress) {
+                        return false;
+                    }
+                    let shape = Shape { events: shape.events.min(self.events), ..*shape };
+                    windows::write_point(workload, &shape, workers, self.runs, out);
+                    let what = format!("{}, {} of {} points", figure.id, number + 1, points.len());
+                    progress.show(&what, figure.runs(self.runs) / points.len());
                 }
             }
             Kind::Memory => {
@@ -186,9 +201,9 @@ impl Figures {
     }
 
     /// With as many events as a run begins with.
-    fn sized(&self, kind: Kind, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
+    fn sized(&self, kind: &Kind, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
         let epochs_min = match kind {
-            Kind::Decision { epochs } => epochs,
+            Kind::Decision { epochs } => *epochs,
             _ => 3,
         };
         workload.sized(knobs, self.seconds, epochs_min, self.events, round_ns)
@@ -245,7 +260,7 @@ fn lines(out: &std::path::Path, id: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// All of them, as small as can be: every line is there, and a second sweep has nothing to do.
+    /// All but those of windows, as small as can be: every line is there, and a second sweep has nothing to do.
     #[test]
     fn every_figure_is_measured_once() {
         let out = std::env::temp_dir().join(format!("tidemill-bench-figures-{}", std::process::id()));
@@ -253,7 +268,7 @@ mod tests {
         let small = ["figures", "--out", folder, "--events", "300", "--runs", "1"];
         let sweep = Figures::parse_from(small);
         let figures = catalog::all(1.0);
-        let is_small = |figure: &&Figure| figure.kind != Kind::Memory;
+        let is_small = |figure: &&Figure| !matches!(figure.kind, Kind::Memory | Kind::Windows { .. });
         for figure in figures.iter().filter(is_small) {
             Figures::parse_from(small.into_iter().chain(["--only", figure.id])).report();
             let lines = lines(&out, figure.id);

@@ -46,9 +46,39 @@ fn the_loops_and_the_engine_agree_with_the_reference() {
             assert!(expected.of_batches(&[output]) == expected, "{name}: the loop is wrong at {shape:?}");
             let options = Windows::parse_from(["windows", "--workers", "1,2,3", "--epoch", "100"]);
             let mut bench = Bench::new(&options, query);
-            (0..3).for_each(|way| bench.run(way, workload, &shape));
+            (0..3).for_each(|way| {
+                bench.run_baselines(way, workload, &shape);
+                bench.run(way, workload, &shape);
+            });
         }
         assert!(results > 0, "{name} gives something");
+    }
+}
+
+#[test]
+fn the_baselines_agree_with_the_loop_on_few_and_many_workers() {
+    // Windows of many blocks and many windows of a block; few groups that all workers share, and many.
+    let shape = Shape { events: 20_000, groups: 5, theta: 0.0, rate: 3_000, length: 10, late: 0.0 };
+    let short = Shape { rate: 100, length: 1, ..shape };
+    let many = Shape { groups: 10_000, theta: 0.5, late: 0.1, ..shape };
+    for workload in WINDOW_WORKLOADS.iter().filter(|workload| workload.parallel.is_some()) {
+        for shape in [shape, short, many] {
+            let options = Windows::parse_from(["windows", "--workers", "1,2,3,8"]);
+            let mut bench = Bench::new(&options, punctual_query(workload, &shape));
+            (0..4).for_each(|way| bench.run_baselines(way, workload, &shape));
+            assert!(bench.runs.iter().all(|runs| runs.baselines.iter().all(|seconds| seconds.len() == 1)));
+        }
+    }
+}
+
+#[test]
+fn a_window_or_no_event_is_enough_for_the_baselines() {
+    let options = Windows::parse_from(["windows", "--workers", "1,3"]);
+    for events in [0, 1, 2] {
+        let shape = Shape { events, groups: 1, theta: 0.0, rate: 1, length: 1, late: 0.0 };
+        let ysb = workload("ysb").expect("a workload");
+        let mut bench = Bench::new(&options, punctual_query(ysb, &shape));
+        (0..2).for_each(|way| bench.run_baselines(way, ysb, &shape));
     }
 }
 
@@ -97,6 +127,7 @@ fn what_makes_no_sense_is_refused() {
         ["--length", "0"],
         ["--rate", "0"],
         ["--late", "2"],
+        ["--baselines", "early"],
     ] {
         assert!(Windows::try_parse_from(["windows"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
     }

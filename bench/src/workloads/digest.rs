@@ -28,6 +28,17 @@ impl OutputDigest {
         OutputDigest(output.iter().map(column).collect())
     }
 
+    /// Of rows that several workers gave out, in whatever order.
+    pub fn of_rows(outputs: &[Output]) -> Self {
+        let names = outputs[0].iter().map(|column| column.0);
+        let rows = |output: &Output| output[0].1.len();
+        let row = |output: &Output, row: usize| output.iter().fold(0, |hash, column| mix(hash, column.1[row]));
+        let all = outputs.iter().flat_map(|output| (0..rows(output)).map(|number| row(output, number)));
+        let sum = all.fold(0, u64::wrapping_add);
+        let count = outputs.iter().map(rows).sum();
+        OutputDigest(names.map(|name| (name, count, sum)).collect())
+    }
+
     /// Of the same columns of batches; floats by their bits.
     pub fn of_batches(&self, batches: &[RecordBatch]) -> Self {
         let digest = |(name, ..): &(&'static str, usize, u64)| {

@@ -6,6 +6,7 @@
 //! the engine is measured against.
 
 mod ads;
+mod baselines;
 mod groups;
 mod linear_road;
 mod nexmark;
@@ -20,6 +21,8 @@ use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_schema::DataType;
 use arrow_select::filter::filter_record_batch;
 
+use super::input::Output;
+pub use baselines::Baseline;
 pub use query::{Plain, Query, Shape};
 
 /// A named workload, with the knobs of its definition.
@@ -37,18 +40,34 @@ pub struct WindowWorkload {
     pub skews: bool,
     /// Plan, events and loops.
     pub query: fn(&Shape) -> Query,
+    /// The baselines, where it is an aggregation in tumbling windows.
+    pub parallel: Option<Parallel>,
 }
+
+/// What each of so many workers puts out of these events by a baseline.
+pub type Parallel = fn(&Shape, &RecordBatch, Baseline, usize) -> Vec<Output>;
 
 const RATE: u64 = 100_000;
 
 /// A workload whose groups have the skew that is asked for.
 const fn skewed(name: &'static str, groups: u64, length: i64, query: fn(&Shape) -> Query) -> WindowWorkload {
-    WindowWorkload { name, groups, length, rate: RATE, skews: true, query }
+    WindowWorkload { name, groups, length, rate: RATE, skews: true, query, parallel: None }
 }
 
 /// A query of NEXMark over persons, auctions and bids, of which `groups` auctions are open; 0 seconds without windows.
 const fn nexmark(name: &'static str, length: i64, query: fn(&Shape) -> Query) -> WindowWorkload {
-    WindowWorkload { name, groups: 100, length, rate: RATE, skews: false, query }
+    WindowWorkload { name, groups: 100, length, rate: RATE, skews: false, query, parallel: None }
+}
+
+/// An aggregation in tumbling windows.
+const fn tumbling(
+    name: &'static str,
+    groups: u64,
+    length: i64,
+    query: fn(&Shape) -> Query,
+    parallel: Parallel,
+) -> WindowWorkload {
+    WindowWorkload { parallel: Some(parallel), ..skewed(name, groups, length, query) }
 }
 
 const DAY: i64 = 86_400;
@@ -57,10 +76,14 @@ const SECOND: i64 = 1;
 
 /// All of them.
 pub static WINDOW_WORKLOADS: &[WindowWorkload] = &[
-    skewed("ysb", 10_000, 10, views::query),
-    WindowWorkload { rate: 2_000, ..skewed("ysb-10m", 10_000, 600, views::query) },
+    tumbling("ysb", 10_000, 10, views::query, views::parallel),
+    WindowWorkload { rate: 2_000, ..tumbling("ysb-10m", 10_000, 600, views::query, views::parallel) },
     skewed("ysb-join", 10_000, 10, ads::query),
-    skewed("nyt", 1_000, 2, rides::query),
+    tumbling("nyt", 1_000, 2, rides::query, rides::parallel),
+    WindowWorkload {
+        rate: 5_000,
+        ..tumbling("lrb-speeds", 2_000, 60, linear_road::speeds::query, linear_road::speeds::parallel)
+    },
     WindowWorkload { rate: 5_000, ..skewed("lrb", 2_000, 60, linear_road::query) },
     nexmark("q0", 0, nexmark::stateless::copy),
     nexmark("q1", 0, nexmark::stateless::currency),
@@ -70,7 +93,7 @@ pub static WINDOW_WORKLOADS: &[WindowWorkload] = &[
     skewed("q5", 10_000, 10, nexmark::hot_items::hottest),
     skewed("q5-counts", 10_000, 10, nexmark::hot_items::counts),
     nexmark("q6", 0, nexmark::winning::by_seller),
-    skewed("q7", 10_000, 10, nexmark::highest::query),
+    tumbling("q7", 10_000, 10, nexmark::highest::query, nexmark::highest::parallel),
     nexmark("q8", 10, nexmark::new_sellers::query),
     nexmark("q9", 0, nexmark::winning::winning),
     skewed("q11", 1_000, 10, nexmark::sessions::query),

@@ -44,6 +44,13 @@ impl Shape {
     pub(super) fn length_ms(&self) -> i64 {
         self.length * 1_000
     }
+
+    /// The groups of a tumbling window at the most, where of so many events one counts.
+    pub(super) fn groups_max(&self, of_events: u64) -> usize {
+        // Late events come before the window of those around them.
+        let seconds = self.length as u64 + LATE_MAX.div_ceil(1_000);
+        self.groups.min((self.rate * seconds).min(self.events as u64) / of_events + 1) as usize
+    }
 }
 
 /// A hand-written loop: what it puts out for these events.

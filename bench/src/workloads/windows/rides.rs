@@ -5,6 +5,7 @@
 //! is a field and not found from coordinates. Fares are whole quarters, so that the loop's plain sums are exact, as the
 //! engine's always are.
 
+use super::baselines::{Aggregation, Baseline, Mean};
 use super::groups::{ByArray, ByMap, Groups, Index};
 use super::query::{Query, Shape, count, end_of, of, tumbling, window};
 use crate::workloads::columns::{column, event_batch, ints};
@@ -74,9 +75,13 @@ pub fn query(shape: &Shape) -> Query {
     }
 }
 
+fn floats(events: &RecordBatch, number: usize) -> &[f64] {
+    events.column(number).as_primitive::<Float64Type>().values()
+}
+
 fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
     let [at, vendor, region] = [AT, VENDOR, REGION].map(|number| column(events, number));
-    let [distance, fare] = [DISTANCE, FARE].map(|n| &events.column(n).as_primitive::<Float64Type>().values()[..]);
+    let [distance, fare] = [DISTANCE, FARE].map(|number| floats(events, number));
     let [mut ends, mut regions, mut rides, mut means] = [(); 4].map(|()| Vec::new());
     let mut open = Groups::<I, (i64, f64)>::default();
     let mut end = i64::MIN;
@@ -103,4 +108,66 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
     }
     close(&mut open, end);
     vec![("end", ends), ("region", regions), ("rides", rides), ("fare", means)]
+}
+
+/// The baselines.
+pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
+    let [at, vendor, region] = [AT, VENDOR, REGION].map(|number| column(events, number));
+    let [distance, fare] = [DISTANCE, FARE].map(|number| floats(events, number));
+    let (length, groups_max) = (shape.length_ms(), shape.groups_max(1));
+    baseline.run(&Rides { at, vendor, region, distance, fare, length, groups_max }, workers)
+}
+
+struct Rides<'a> {
+    at: &'a [i64],
+    vendor: &'a [i64],
+    region: &'a [i64],
+    distance: &'a [f64],
+    fare: &'a [f64],
+    length: i64,
+    groups_max: usize,
+}
+
+impl Aggregation<4> for Rides<'_> {
+    type Part = Mean;
+
+    fn events(&self) -> usize {
+        self.at.len()
+    }
+
+    fn length(&self) -> i64 {
+        self.length
+    }
+
+    fn groups_max(&self) -> usize {
+        self.groups_max
+    }
+
+    #[inline(always)]
+    fn at(&self, ride: usize) -> i64 {
+        self.at[ride]
+    }
+
+    #[inline(always)]
+    fn passes(&self, ride: usize) -> bool {
+        self.vendor[ride] == VTS && self.distance[ride] > MILES_MIN
+    }
+
+    #[inline(always)]
+    fn key(&self, ride: usize) -> i64 {
+        self.region[ride]
+    }
+
+    #[inline(always)]
+    fn value(&self, ride: usize) -> f64 {
+        self.fare[ride]
+    }
+
+    fn names(&self) -> [&'static str; 4] {
+        ["end", "region", "rides", "fare"]
+    }
+
+    fn row(&self, end: i64, region: i64, fares: Mean) -> [i64; 4] {
+        [end, region, fares.count, fares.bits()]
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! The record's 78 bytes hold texts of 16 bytes; here all fields are ints. `ads` has the variant with the join.
 
+use super::baselines::{Aggregation, Baseline, Count};
 use super::groups::{ByArray, ByMap, Groups, Index};
 use super::query::{Query, Shape, count, end_of, tumbling, window};
 use crate::workloads::columns::{column, event_batch, ints};
@@ -82,4 +83,60 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
     }
     close(&mut open, end);
     vec![("end", ends), ("campaign", campaigns), ("views", views)]
+}
+
+/// The baselines.
+pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
+    let [at, campaign, kind] = [AT, CAMPAIGN, KIND].map(|number| column(events, number));
+    let groups_max = shape.groups_max(KINDS as u64);
+    baseline.run(&Views { at, campaign, kind, length: shape.length_ms(), groups_max }, workers)
+}
+
+struct Views<'a> {
+    at: &'a [i64],
+    campaign: &'a [i64],
+    kind: &'a [i64],
+    length: i64,
+    groups_max: usize,
+}
+
+impl Aggregation<3> for Views<'_> {
+    type Part = Count;
+
+    fn events(&self) -> usize {
+        self.at.len()
+    }
+
+    fn length(&self) -> i64 {
+        self.length
+    }
+
+    fn groups_max(&self) -> usize {
+        self.groups_max
+    }
+
+    #[inline(always)]
+    fn at(&self, event: usize) -> i64 {
+        self.at[event]
+    }
+
+    #[inline(always)]
+    fn passes(&self, event: usize) -> bool {
+        self.kind[event] == VIEW
+    }
+
+    #[inline(always)]
+    fn key(&self, event: usize) -> i64 {
+        self.campaign[event]
+    }
+
+    fn value(&self, _event: usize) {}
+
+    fn names(&self) -> [&'static str; 3] {
+        ["end", "campaign", "views"]
+    }
+
+    fn row(&self, end: i64, campaign: i64, Count(views): Count) -> [i64; 3] {
+        [end, campaign, views]
+    }
 }

@@ -16,6 +16,7 @@
 
 mod cars;
 mod plain;
+pub mod speeds;
 
 use super::query::{Query, Shape, of, tumbling, window};
 use crate::workloads::columns::zero;

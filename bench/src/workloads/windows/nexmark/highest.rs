@@ -1,5 +1,6 @@
 //! NEXMark q7: the highest bid of each tumbling window, the first of equals. One group, so every event changes one row.
 
+use super::super::baselines::{Aggregation, Baseline, Best};
 use super::super::query::{Query, Shape, argmax, end_of, of, tumbling};
 use super::bids::{AT, AUCTION, PRICE, bids, plan};
 use crate::workloads::columns::column;
@@ -40,4 +41,60 @@ fn run(events: &RecordBatch, length: i64) -> Output {
     }
     close(best, end);
     vec![("end", ends), ("auction", auctions), ("price", prices)]
+}
+
+/// The baselines.
+pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
+    let [at, auction, price] = [AT, AUCTION, PRICE].map(|number| column(events, number));
+    baseline.run(&Bids { at, auction, price, length: shape.length_ms() }, workers)
+}
+
+struct Bids<'a> {
+    at: &'a [i64],
+    auction: &'a [i64],
+    price: &'a [i64],
+    length: i64,
+}
+
+/// All bids are of one group.
+impl Aggregation<3> for Bids<'_> {
+    type Part = Best;
+
+    fn events(&self) -> usize {
+        self.at.len()
+    }
+
+    fn length(&self) -> i64 {
+        self.length
+    }
+
+    fn groups_max(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn at(&self, bid: usize) -> i64 {
+        self.at[bid]
+    }
+
+    fn passes(&self, _bid: usize) -> bool {
+        true
+    }
+
+    fn key(&self, _bid: usize) -> i64 {
+        0
+    }
+
+    #[inline(always)]
+    fn value(&self, bid: usize) -> (i64, usize) {
+        (self.price[bid], bid)
+    }
+
+    fn names(&self) -> [&'static str; 3] {
+        ["end", "auction", "price"]
+    }
+
+    fn row(&self, end: i64, _key: i64, best: Best) -> [i64; 3] {
+        [end, self.auction[best.event()], self.price[best.event()]]
+    }
 }
