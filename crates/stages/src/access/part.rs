@@ -2,26 +2,26 @@
 
 use crate::access::grouping::{GroupSet, Selection};
 use crate::access::key_hashes;
+use crate::access::listing::{Listing, Wants};
 use crate::access::parameters::Parameters;
-use crate::access::serial::{CALLS_PER_SAMPLE, Located, RowWork, Serial};
-use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
+use crate::access::serial::{CALLS_PER_SAMPLE, RowWork, Serial};
+use crate::access::versions::{UnitBuffers, VersionWork, WorkerScratch};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::input::Identity;
 use crate::machine::Machine;
 use crate::wiring::InputId;
 use parking_lot::Mutex;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_schedule::{
     Baseline, Breakdown, Execute, Executor, Known, Method, Progress, Scheme, SurveyWanted, Worker,
 };
-use tidemill_txn::{Flow, Graph, Partitioning, SortedAccesses, Survey, Surveyor};
+use tidemill_txn::{Flow, Graph, Survey, Surveyor};
 
 /// The buffers that a part needs; reused from epoch to epoch.
 pub struct Memory {
-    located: Located,
-    runs: Vec<SortedAccesses>,
-    versions: Versions,
+    listing: Listing,
     executor: Executor,
     baseline: Baseline,
     /// By slot, for PAT.
@@ -38,15 +38,32 @@ impl Memory {
         let scratch =
             |_: &usize| Mutex::new(WorkerScratch { context: machine.context(false), buffers: UnitBuffers::default() });
         Memory {
-            located: Located::default(),
-            runs: Vec::new(),
-            versions: Versions::new(machine),
+            listing: Listing::new(machine),
             executor: Executor::on_sockets(sockets),
             baseline: Baseline::new(),
             key_hashes: Vec::new(),
             surveyor: Surveyor::default(),
             parameters: Parameters::new(machine),
             scratches: sockets.iter().map(scratch).collect(),
+        }
+    }
+
+    /// Lists the selected transactions of an epoch, or takes what was listed of them ahead, for buffers that can be
+    /// filled again.
+    fn list(
+        &mut self,
+        machine: &Machine,
+        epoch: &Epoch,
+        ahead: Option<&mut Listing>,
+        selection: &Selection,
+        wants: Wants,
+    ) {
+        match ahead.filter(|ahead| ahead.has(machine, epoch, selection, wants)) {
+            Some(ahead) => {
+                self.listing.forget();
+                mem::swap(&mut self.listing, ahead);
+            }
+            None => self.listing.fill(machine, epoch, selection, wants),
         }
     }
 
@@ -60,7 +77,7 @@ impl Memory {
         workers: usize,
         cost: &dyn Fn(InputId) -> f64,
     ) -> Survey {
-        let Memory { located, versions, surveyor, parameters, .. } = self;
+        let Memory { listing: Listing { located, versions, .. }, surveyor, parameters, .. } = self;
         match wanted {
             SurveyWanted::Edges => {
                 located.fill(machine, epoch, selection, usize::MAX);
@@ -102,42 +119,34 @@ pub struct Part {
 }
 
 impl Part {
-    /// Locates the selected transactions of an epoch, and prepares the structures of the method that runs them, on this
-    /// many workers.
+    /// Prepares the structures of the method that runs the selected transactions of an epoch, on this many workers.
+    /// `ahead`: what prepare has listed of the epoch, which is taken if it is of these transactions.
     pub fn new(
         machine: &Machine,
         mut memory: Memory,
         epoch: &Epoch,
+        ahead: Option<&mut Listing>,
         selection: Selection,
         (method, workers): (Method, u32),
     ) -> Part {
-        let Memory { located, runs, versions, executor, baseline, key_hashes, .. } = &mut memory;
-        if !method.is_serial() {
-            located.fill(machine, epoch, &selection, usize::MAX);
+        if let Some(wants) = Wants::of(machine, method) {
+            memory.list(machine, epoch, ahead, &selection, wants);
         }
+        let Memory { listing: Listing { located, runs, versions, .. }, executor, baseline, key_hashes, .. } =
+            &mut memory;
         match method {
             method if method.is_serial() => {}
             Method::Policy(policy) => {
-                // Runs that are reused hold the content of the previous epoch.
-                runs.resize_with(1, SortedAccesses::new);
-                runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
                 executor.prepare(runs);
                 executor.limit(workers);
-                if policy.on_versions() {
-                    versions.fill(machine, epoch, located, policy.takes_apart());
-                }
                 executor.arrange(policy, located.accesses(), &versions.uses);
             }
             Method::Scheme(scheme) => {
-                let may_redo = may_redo(machine);
-                match scheme.on_versions() {
-                    true => versions.fill(machine, epoch, located, scheme.speculates() && may_redo),
-                    false => versions.fill_uses(machine, epoch, located),
-                }
                 if let Scheme::Partitioned(_) = scheme {
                     key_hashes::fill(machine, epoch, located, key_hashes);
                 }
-                baseline.prepare(scheme, located.accesses(), &versions.uses, Known { may_redo, key_hashes });
+                let known = Known { may_redo: may_redo(machine), key_hashes };
+                baseline.prepare(scheme, located.accesses(), &versions.uses, known);
             }
         }
         Part {
@@ -150,6 +159,11 @@ impl Part {
             breakdown: Mutex::new(Breakdown::default()),
             busy: AtomicU64::new(0),
         }
+    }
+
+    /// How long it took to list its accesses in prepare, nanoseconds; 0 if they were listed when access began.
+    pub fn listed(&self) -> u64 {
+        self.memory.listing.took
     }
 
     /// Whether all transactions have run and their effects are visible.
@@ -176,7 +190,7 @@ impl Part {
             return;
         }
         let start = environment.now();
-        let Memory { located, versions, scratches, .. } = &self.memory;
+        let Memory { listing: Listing { located, versions, .. }, scratches, .. } = &self.memory;
         let is_done = if self.method.is_serial() {
             let mut scratch = scratches[worker.id()].try_lock().expect("a scratch belongs to one worker");
             let WorkerScratch { context, buffers } = &mut *scratch;
@@ -205,7 +219,7 @@ impl Part {
 
     /// Does this worker's share; returns whether all transactions have run.
     fn work<E: Execute>(&self, worker: &mut Worker, execute: &E, waits: bool) -> bool {
-        let Memory { located, versions, executor, baseline, .. } = &self.memory;
+        let Memory { listing: Listing { located, versions, .. }, executor, baseline, .. } = &self.memory;
         match self.method {
             Method::Policy(_) if waits => executor.work(worker, execute),
             Method::Policy(_) => return executor.help(worker, execute) == Progress::Done,
@@ -224,7 +238,7 @@ impl Part {
 
     /// Ends the part after all has run: adds its measurements to the epoch. Returns them and the reusable buffers.
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
-        let Memory { located, versions, executor, baseline, scratches, .. } = &mut self.memory;
+        let Memory { listing: Listing { located, versions, .. }, executor, baseline, scratches, .. } = &mut self.memory;
         let (graph, flow) = match self.method {
             Method::Scheme(_) => (baseline.graph(), baseline.flow()),
             Method::Policy(_) => (executor.graph(), executor.flow()),
