@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
-use support::{Outcome, Sockets, Subject};
+use support::{Outcome, Sockets, Subject, afresh};
 use tidemill_durability::Planted;
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_call_plan, mixed_plan, random_data};
 use tidemill_plan::{Waves, analyze};
@@ -163,8 +163,8 @@ fn adversarial_histories() {
                 ];
                 // Many workers take long to start.
                 for (epoch, batch_size) in sizes.into_iter().filter(|&(_, size)| workers < 16 || size == 5) {
-                    engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
+                    engine = afresh(engine, &options, batch_size);
                     check(&subject, &engine, options, batch_size, name);
                 }
             }
@@ -316,7 +316,7 @@ fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64,
         let mut random = Random::new(data_seed);
         for _ in 0..CONFIGURATIONS {
             let (options, batch_size) = configuration(&mut random);
-            engine = engine.with_empty_tables();
+            engine = afresh(engine, &options, batch_size);
             let what = format!("plan seed {seed}, data seed {data_seed}");
             let outcome = check(&subject, &engine, options, batch_size, &what);
             ahead.add(options.scheduling, outcome.listed);

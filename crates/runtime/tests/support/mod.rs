@@ -103,6 +103,12 @@ impl Environment for Sockets {
     }
 }
 
+/// An engine with empty tables on the sockets of a machine for batches of this size.
+pub fn afresh(engine: Engine, options: &Options, batch_size: usize) -> Engine {
+    let environment: Arc<dyn Environment> = Arc::new(Sockets::by(batch_size));
+    engine.on_sockets_of(&environment, options)
+}
+
 /// The least time that somebody waits by a hasty clock.
 const WAIT_MIN: Duration = Duration::from_micros(20);
 

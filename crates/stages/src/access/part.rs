@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_schedule::{
     Baseline, Breakdown, Execute, Executor, Known, Method, Progress, Scheme, SurveyWanted, Worker,
 };
-use tidemill_txn::{Flow, Graph, Survey, Surveyor};
+use tidemill_txn::{Flow, Graph, RowId, Survey, Surveyor};
 
 /// The buffers that a part needs; reused from epoch to epoch.
 pub struct Memory {
@@ -37,9 +37,13 @@ impl Memory {
     pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
         let scratch =
             |_: &usize| Mutex::new(WorkerScratch { context: machine.context(false), buffers: UnitBuffers::default() });
+        let mut executor = Executor::on_sockets(sockets);
+        if machine.homes.are_several() {
+            executor.place(socket_of);
+        }
         Memory {
             listing: Listing::new(machine),
-            executor: Executor::on_sockets(sockets),
+            executor,
             baseline: Baseline::new(),
             key_hashes: Vec::new(),
             surveyor: Surveyor::default(),
@@ -92,6 +96,15 @@ impl Memory {
                 surveyor.survey(located.buffer(), &versions.uses, parameters, workers, weight)
             }
         }
+    }
+}
+
+/// The socket that a row is on, where there are several.
+fn socket_of(row: RowId) -> usize {
+    #[allow(unsafe_code)]
+    // SAFETY: the rows that the executor asks about are slots of the machine's tables.
+    unsafe {
+        tidemill_state::socket_of(row.0)
     }
 }
 
@@ -275,4 +288,91 @@ pub struct Ended {
     pub busy: u64,
     /// The part of it that was spent in transactions.
     pub useful: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::indexes;
+    use crate::access::read::Kept;
+    use crate::due;
+    use crate::machine::{Logging, Scratch};
+    use crate::prepare::prepare;
+    use crate::wiring::Wiring;
+    use std::sync::Arc;
+    use tidemill_compile::Code;
+    use tidemill_histories::adversarial;
+    use tidemill_model::Value;
+    use tidemill_model::arrow::batch_of;
+    use tidemill_plan::{Groups, Program, analyze};
+    use tidemill_schedule::Participant;
+    use tidemill_state::{Homes, Table};
+    use typed_index_collections::ti_vec;
+
+    const EVENTS: i64 = 400;
+
+    /// A machine for a program, with rows on these sockets.
+    fn machine(program: Program, sockets: &[usize]) -> Machine {
+        let wanted = ti_vec![false; program.streams.len()];
+        let code = Code::compile(&program, &wanted).expect("a program that compiles");
+        let wiring = Wiring::of(&program, &code);
+        let homes = Homes::of(sockets.iter().copied(), Arc::new(|_, _| ()));
+        let tables = program.tables.iter().map(|table| Table::with_homes(table, &homes)).collect();
+        Machine {
+            due_rows: due::indexes(&program, &wiring, &tables),
+            groups: Groups::of(&program),
+            kept: Kept::of(&program),
+            column_indexes: indexes::of(&program),
+            logging: Logging::default(),
+            program,
+            code,
+            wiring,
+            tables,
+            homes,
+        }
+    }
+
+    /// A prepared epoch of transfers that share no row.
+    fn transfers(machine: &Machine) -> Epoch {
+        let schema = &machine.program.streams[machine.wiring.given[0]].schema;
+        let events: Vec<Vec<Value>> = (0..EVENTS).map(|i| [2 * i, 2 * i + 1, 1].map(Value::Int).to_vec()).collect();
+        let mut epoch = Epoch::new(&machine.program, &machine.code, &machine.wiring);
+        epoch.input.sources[0].events = Some(batch_of(schema, &events));
+        epoch.input.merge.push((0, EVENTS as u32));
+        prepare(machine, &mut Scratch::new(machine, 1), &mut epoch);
+        epoch
+    }
+
+    /// Notes which worker runs what, and runs nothing.
+    struct Noted(Mutex<Vec<(usize, u32)>>);
+
+    impl Execute for Noted {
+        fn execute(&self, worker: usize, transaction: u32) {
+            self.0.lock().push((worker, transaction));
+        }
+    }
+
+    /// Each worker steps until there is nothing for it before the next one comes.
+    #[test]
+    fn transactions_run_on_the_socket_of_their_first_row() {
+        let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
+        let program = analyze(&history.plan).expect("a right plan");
+        let sockets = [7, 3, 7];
+        let machine = machine(program, &sockets);
+        let epoch = transfers(&machine);
+        let policy = "transaction,shared-per-socket,patient".parse().expect("a policy");
+        let (memory, selection) = (Memory::new(&machine, &sockets), Selection::all(0..epoch.transactions()));
+        let part = Part::new(&machine, memory, &epoch, None, selection, (Method::Policy(policy), 3));
+        let (noted, mut workers) = (Noted(Mutex::default()), [0, 1].map(Worker::new));
+        let mut present: Vec<Participant<'_, _>> =
+            workers.iter_mut().map(|worker| part.memory.executor.join(worker, &noted)).collect();
+        present.iter_mut().for_each(|participant| while participant.step() == Progress::Advanced {});
+        drop(present);
+        let ran = noted.0.into_inner();
+        assert_eq!(ran.len(), EVENTS as usize);
+        let first = |transaction: u32| part.memory.listing.located.accesses().rows_of(transaction as usize)[0];
+        assert!(ran.iter().all(|&(worker, transaction)| sockets[worker] == socket_of(first(transaction))));
+        let of_first = ran.iter().filter(|(worker, _)| *worker == 0).count();
+        assert!((100..300).contains(&of_first), "{of_first} of {EVENTS} on the first socket");
+    }
 }
