@@ -343,6 +343,44 @@ mod tests {
         epoch
     }
 
+    fn program() -> Program {
+        let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
+        analyze(&history.plan).expect("a right plan")
+    }
+
+    fn policy(text: &str) -> Method {
+        Method::Policy(text.parse().expect("a policy"))
+    }
+
+    /// It is all transactions of its epoch, for a method that wants the same.
+    #[test]
+    fn a_listing_is_taken_for_what_it_is_of() {
+        let machine = machine(program(), &[0]);
+        let (epoch, mut listing) = (transfers(&machine), Listing::new(&machine));
+        let wants = |text| Wants::of(&machine, policy(text)).expect("a parallel policy");
+        let all = Selection::all(0..epoch.transactions());
+        listing.fill_ahead(&machine, &epoch, wants("operation,lazy"));
+        let has = |selection: &Selection, text| listing.has(&machine, &epoch, selection, wants(text));
+        assert!(has(&all, "operation,lazy") && has(&all, "chain"));
+        assert!(!has(&all, "transaction") && !has(&all, "transaction,versions"));
+        assert!(!has(&Selection::all(8..epoch.transactions()), "chain"), "some have run");
+        assert!(!has(&Selection { groups: GroupSet::of(0..1), ..all.clone() }, "chain"), "there are other groups");
+        listing.fill(&machine, &epoch, &all, wants("chain"));
+        assert!(!listing.has(&machine, &epoch, &all, wants("chain")), "it was listed in access");
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "what was listed ahead is not true any more")]
+    fn a_row_that_changes_after_it_was_listed_is_found() {
+        let machine = machine(program(), &[0]);
+        let (mut epoch, mut listing) = (transfers(&machine), Listing::new(&machine));
+        let wants = Wants::of(&machine, policy("transaction")).expect("a parallel policy");
+        listing.fill_ahead(&machine, &epoch, wants);
+        epoch.work.inputs[InputId::from(0)].rows[0].swap(0, 1);
+        listing.has(&machine, &epoch, &Selection::all(0..epoch.transactions()), wants);
+    }
+
     /// Notes which worker runs what, and runs nothing.
     struct Noted(Mutex<Vec<(usize, u32)>>);
 
@@ -355,14 +393,12 @@ mod tests {
     /// Each worker steps until there is nothing for it before the next one comes.
     #[test]
     fn transactions_run_on_the_socket_of_their_first_row() {
-        let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
-        let program = analyze(&history.plan).expect("a right plan");
         let sockets = [7, 3, 7];
-        let machine = machine(program, &sockets);
+        let machine = machine(program(), &sockets);
         let epoch = transfers(&machine);
-        let policy = "transaction,shared-per-socket,patient".parse().expect("a policy");
+        let policy = policy("transaction,shared-per-socket,patient");
         let (memory, selection) = (Memory::new(&machine, &sockets), Selection::all(0..epoch.transactions()));
-        let part = Part::new(&machine, memory, &epoch, None, selection, (Method::Policy(policy), 3));
+        let part = Part::new(&machine, memory, &epoch, None, selection, (policy, 3));
         let (noted, mut workers) = (Noted(Mutex::default()), [0, 1].map(Worker::new));
         let mut present: Vec<Participant<'_, _>> =
             workers.iter_mut().map(|worker| part.memory.executor.join(worker, &noted)).collect();
