@@ -8,9 +8,11 @@ use crate::run::{self, Arrival, Ran};
 use crate::workloads::{Input, Knobs, Output, OutputDigest, Workload, int_rows, state_digest};
 use arrow_array::RecordBatch;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Instant;
+use tidemill_connect::System;
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochShape, EpochSize, Options, PolicySummary, Scheduling, Summary};
+use tidemill_runtime::{Engine, Environment, EpochShape, EpochSize, Options, PolicySummary, Scheduling, Summary};
 
 /// What must be equal: outputs by sink, and the tables.
 #[derive(Clone, PartialEq)]
@@ -150,7 +152,8 @@ pub fn run_engine(
     arrival: Arrival,
     expected: &Seen,
 ) -> (Engine, Ran, Seen) {
-    let engine = engine.with_empty_tables();
+    let environment: Arc<dyn Environment> = Arc::new(System::new());
+    let engine = engine.on_sockets_of(&environment, &options);
     for (table, rows) in input.tables.iter().enumerate() {
         engine.preload(table.into(), rows).expect("distinct keys");
     }

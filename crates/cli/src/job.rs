@@ -27,8 +27,8 @@ use tidemill_durability::{Planted, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, StreamId, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Durability, Engine, IoFailure, Logging, Next, Options, Request, RunError, SentSource, Session,
-    Sink, Source, SourceBatch, Summary, epoch_record_schema,
+    BadRecord, Control, Durability, Engine, Environment, IoFailure, Logging, Next, Options, Request, RunError,
+    SentSource, Session, Sink, Source, SourceBatch, Summary, epoch_record_schema,
 };
 
 /// Makes a front end's own source, of the schema that is wanted.
@@ -122,6 +122,7 @@ fn lines(errors: &[PlanError]) -> String {
 /// A job whose sources and sinks are open and whose tables are filled.
 pub struct Ready {
     engine: Engine,
+    environment: Arc<dyn Environment>,
     options: Options,
     sources: Vec<Box<dyn Source>>,
     /// By source: how long it may be without input.
@@ -228,7 +229,9 @@ impl Job {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_connections(options.epoch_records.as_deref())?;
         self.check_sent(&program)?;
-        let mut engine = compile(program, options.logging.unwrap_or_default())?;
+        let environment: Arc<dyn Environment> = Arc::new(System::new());
+        let engine = compile(program, options.logging.unwrap_or_default())?;
+        let mut engine = engine.on_sockets_of(&environment, &options.engine);
         let mut notes = Vec::new();
         let savepoint = options.savepoint.as_deref();
         let mut directory = match &options.state {
@@ -281,7 +284,20 @@ impl Job {
         }
         let durability = directory.map(|directory| Durability { directory, options: options.durability() });
         let (options, keep) = (options.engine, Vec::new());
-        Ok(Ready { engine, options, sources, idle, sinks, durability, patience, records, keep, units, notes })
+        Ok(Ready {
+            engine,
+            environment,
+            options,
+            sources,
+            idle,
+            sinks,
+            durability,
+            patience,
+            records,
+            keep,
+            units,
+            notes,
+        })
     }
 }
 
@@ -320,9 +336,8 @@ impl Ready {
 
     /// The engine, what it is to run, and what its watcher calls from time to time.
     fn into_parts(self, control: Arc<Control>) -> (Engine, Request, impl FnMut() + Send + use<>) {
-        let Ready { engine, options, sources, idle, sinks, durability, patience, records, .. } = self;
+        let Ready { engine, environment, options, sources, idle, sinks, durability, patience, records, .. } = self;
         let watched = control.clone();
-        let environment = Arc::new(System::new());
         let request =
             Request { options, control, durability, records, idle, ..Request::new(sources, sinks, environment) };
         let watch = move || {

@@ -4,9 +4,10 @@ use crate::agenda::unread;
 use crate::convert::converts;
 use crate::cutter::{Cutter, LocalCutter};
 use crate::options::Options;
-use crate::run::Run;
+use crate::run::{Run, workers};
 use crate::summary::Summary;
 use arrow_array::RecordBatch;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
@@ -22,7 +23,7 @@ use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{Sink, Source};
 use tidemill_stages::machine::{Logging, Machine};
 use tidemill_stages::wiring::Wiring;
-use tidemill_state::{PreloadError, Table, TableStats};
+use tidemill_state::{Homes, PreloadError, Table, TableStats};
 use typed_index_collections::{TiVec, ti_vec};
 
 /// The inputs of a run: one source and one sink for each of the program's, in its order.
@@ -112,18 +113,34 @@ impl Engine {
         let groups = Groups::of(&program);
         let kept = Kept::of(&program);
         let column_indexes = indexes::of(&program);
-        let machine = Machine { program, code, wiring, groups, tables, due_rows, column_indexes, kept, logging };
+        let homes = Homes::default();
+        let machine = Machine { program, code, wiring, groups, tables, homes, due_rows, column_indexes, kept, logging };
         Ok(Engine { machine: Arc::new(machine) })
     }
 
     /// The same application with empty tables. Panics during a run.
     pub fn with_empty_tables(self) -> Engine {
+        let homes = self.machine.homes.clone();
+        self.with_homes(homes)
+    }
+
+    /// The same application with empty tables, whose rows are on the sockets of the workers that a run with these
+    /// options has. Where these are on one, nothing is different. Panics during a run.
+    pub fn on_sockets_of(self, environment: &Arc<dyn Environment>, options: &Options) -> Engine {
+        let workers = workers(options, environment.parallelism());
+        let sockets = (0..workers).map(|worker| environment.socket(worker, workers));
+        let environment = environment.clone();
+        let bind = move |memory: Range<usize>, socket| environment.bind(memory, socket);
+        self.with_homes(Homes::of(sockets, Arc::new(bind)))
+    }
+
+    fn with_homes(self, homes: Homes) -> Engine {
         let machine = Arc::into_inner(self.machine).expect("no run goes on");
-        let tables = machine.program.tables.iter().map(Table::new).collect();
+        let tables = machine.program.tables.iter().map(|table| Table::with_homes(table, &homes)).collect();
         let due_rows = due::indexes(&machine.program, &machine.wiring, &tables);
         let kept = Kept::of(&machine.program);
         let column_indexes = indexes::of(&machine.program);
-        Engine { machine: Arc::new(Machine { tables, due_rows, column_indexes, kept, ..machine }) }
+        Engine { machine: Arc::new(Machine { tables, homes, due_rows, column_indexes, kept, ..machine }) }
     }
 
     /// The program.

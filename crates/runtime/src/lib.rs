@@ -66,3 +66,4 @@ pub use tidemill_stages::io::{
 };
 pub use tidemill_stages::machine::Logging;
 pub use tidemill_stages::tasks::UnderWay;
+pub use tidemill_state::memory::bind_to_node;

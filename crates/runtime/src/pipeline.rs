@@ -87,6 +87,7 @@ impl Pipeline {
     fn prepare(&self, scratch: &mut Scratch, worker: usize, mut epoch: Box<Epoch>) {
         let start = self.environment.now();
         prepare(&self.machine, scratch, &mut epoch);
+        self.access.list_ahead(&epoch);
         epoch.times.prepare = self.environment.now() - start;
         self.tasks.prepared(worker, epoch);
     }

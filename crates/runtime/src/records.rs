@@ -27,9 +27,10 @@ const BATCH: usize = 1024;
 /// | `accessor`, `handed_over` | the worker that accessed it, alone or with others, and why another one did than before; none if it is the same |
 /// | `expected_ns`, `measured_ns` | wall time of access as the model expected it (the sum over groups), and as measured, without the sampling prefix; none if nothing was expected |
 /// | `prepare_ns`, `access_ns`, `finish_ns` | time in its stages; access as wall time |
+/// | `listed_ns` | the part of prepare that listed its accesses for the method that it then ran under; 0 if access listed them itself |
 /// | `decide_ns` | the part of access that surveys the epoch and chooses its policy |
 /// | `idle_ns` | idle time of the workers since the previous epoch |
-/// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]) |
+/// | `useful_ns` … `other_ns` | time of workers in access, by kind ([`Breakdown`]); `construct_ns` with `listed_ns` |
 /// | `temporal_edges`, `parametric_edges`, `logical_edges`, `longest_chain`, `is_cyclic`, `critical_path` | per transaction, from the most recent survey ([`Survey`]); the longest chain as a share of the operations, the critical path as a share of the work, none if only edges were counted; none if there was no survey |
 pub fn epoch_record_schema() -> Schema {
     let required = |name: &'static str, ty| (name, ColumnType::required(ty));
@@ -56,6 +57,7 @@ pub fn epoch_record_schema() -> Schema {
         int("prepare_ns"),
         int("access_ns"),
         int("finish_ns"),
+        int("listed_ns"),
         int("decide_ns"),
         int("idle_ns"),
         int("useful_ns"),
@@ -113,6 +115,7 @@ fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
         int(epoch.times.prepare),
         int(epoch.times.access),
         int(epoch.times.finish),
+        int(epoch.accessed.listed),
         int(epoch.times.decide),
         int(epoch.finished.idle),
         int(useful),

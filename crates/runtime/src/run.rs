@@ -104,7 +104,7 @@ impl<A: Actor> Driven<A> {
 
 /// The number of workers: at most as many as were asked for, and no more than can run at once, which would only take
 /// processors from each other. If more are asked for in access, there are as many.
-fn workers(options: &Options, parallelism: usize) -> usize {
+pub fn workers(options: &Options, parallelism: usize) -> usize {
     let useful = match options.scheduling {
         Scheduling::FixedOn(fixed) => parallelism.max(fixed.workers.get() as usize),
         _ => parallelism.max(1),

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
-use support::{Sockets, Subject};
+use support::{Outcome, Sockets, Subject, afresh};
 use tidemill_durability::Planted;
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_call_plan, mixed_plan, random_data};
 use tidemill_plan::{Waves, analyze};
@@ -126,8 +126,7 @@ fn watchdog() -> &'static Watchdog {
     watchdog
 }
 
-/// Returns how many workers took part in the access of an epoch, at most.
-fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize, what: &str) -> u64 {
+fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize, what: &str) -> Outcome {
     watchdog().begins(format!("{what}, {options:?}, batches of {batch_size}"));
     let outcome = subject.run(engine, options, batch_size);
     watchdog().ends();
@@ -137,7 +136,7 @@ fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize
     let seats = options.workers.min(Sockets::by(batch_size).processors);
     let most = if matches!(options.scheduling, Scheduling::FixedOn(_)) { options.workers } else { seats };
     assert!(outcome.workers <= most as u64, "{what}, {options:?}: {} workers shared an epoch", outcome.workers);
-    outcome.workers
+    outcome
 }
 
 /// Each scheduling with each number of workers, in half of the sizes of epochs, in turns.
@@ -165,8 +164,8 @@ fn adversarial_histories() {
                 ];
                 let turn = (number + position + way) % 2;
                 for (epoch, batch_size) in sizes.into_iter().skip(turn).step_by(2) {
-                    engine = engine.with_empty_tables();
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
+                    engine = afresh(engine, &options, batch_size);
                     check(&subject, &engine, options, batch_size, name);
                 }
             }
@@ -211,6 +210,43 @@ fn what_ran_is_named() {
     }
 }
 
+/// Prepare lists the accesses of each epoch for the method that was asked for, where another worker may access
+/// meanwhile.
+#[test]
+fn epochs_are_listed_ahead() {
+    let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
+    let subject = Subject::new(history);
+    let mut engine = Engine::new(subject.program.clone()).expect("a plan that compiles");
+    let policies = Policy::all().into_iter().map(Scheduling::Fixed);
+    for scheduling in policies.chain(ORDERED.map(Scheduling::Baseline)) {
+        for workers in [1, 2, 3] {
+            engine = engine.with_empty_tables();
+            let options = Options { workers, epoch: EpochSize::Events(7), scheduling, ..Options::default() };
+            let outcome = check(&subject, &engine, options, 10, "listed ahead");
+            let may_list = workers > 1 && scheduling != Scheduling::Fixed(Policy::EPOCH);
+            assert!(outcome.epochs > 4, "{} epochs", outcome.epochs);
+            assert_eq!(outcome.listed, if may_list { outcome.epochs } else { 0 }, "{options:?}");
+        }
+    }
+}
+
+/// Epochs of random histories that were listed ahead.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// For a policy or a scheme that was asked for.
+    asked_for: AtomicU64,
+    /// For that of the epoch before, where each epoch's is chosen.
+    chosen: AtomicU64,
+}
+
+impl Ahead {
+    fn add(&self, scheduling: Scheduling, epochs: u64) {
+        let is_chosen = matches!(scheduling, Scheduling::Auto | Scheduling::MorphStream);
+        let count = if is_chosen { &self.chosen } else { &self.asked_for };
+        count.fetch_add(epochs, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn random_histories() {
     let total = number("TIDEMILL_HISTORIES", 2_000);
@@ -218,14 +254,15 @@ fn random_histories() {
     let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let (ways, decided, tally) = (Mutex::new(Vec::new()), AtomicU64::new(0), Mutex::new(Tally::new()));
+    let ahead = Ahead::default();
     std::thread::scope(|scope| {
         for t in 0..threads {
             let seeds = (first + t..first + plans).step_by(threads as usize);
-            let (ways, decided, tally) = (&ways, &decided, &tally);
+            let (ways, decided, tally, ahead) = (&ways, &decided, &tally, &ahead);
             scope.spawn(move || {
                 seeds.for_each(|seed| match seed.is_multiple_of(CALLED) {
                     true => random_call_plan_histories(seed, tally),
-                    false => random_plan_histories(seed, ways, decided),
+                    false => random_plan_histories(seed, ways, decided, ahead),
                 });
             });
         }
@@ -239,6 +276,9 @@ fn random_histories() {
         "{histories} random histories over {plans} plans from seed {first}, in {} ways; the decision chose up to {decided} workers",
         ways.len()
     );
+    println!("epochs that were listed ahead: {ahead:?}");
+    let are_listed = ahead.asked_for.into_inner() > histories && ahead.chosen.into_inner() > 0;
+    assert!(are_listed || histories < SHARED_WIDELY, "few epochs were listed ahead");
     assert!(decided > 4 || histories < SHARED_WIDELY, "the decision chose {decided} workers at most");
     let has_all = Policy::all()
         .into_iter()
@@ -266,7 +306,7 @@ const ALL_WAYS: u64 = 300_000;
 /// Scheduling, number of workers, and whether they are on two sockets.
 type Way = (Scheduling, usize, bool);
 
-fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64) {
+fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64, ahead: &Ahead) {
     let plan = mixed_plan(seed);
     let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -277,11 +317,12 @@ fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64)
         let mut random = Random::new(data_seed);
         for _ in 0..CONFIGURATIONS {
             let (options, batch_size) = configuration(&mut random);
-            engine = engine.with_empty_tables();
+            engine = afresh(engine, &options, batch_size);
             let what = format!("plan seed {seed}, data seed {data_seed}");
-            let shared_by = check(&subject, &engine, options, batch_size, &what);
+            let outcome = check(&subject, &engine, options, batch_size, &what);
+            ahead.add(options.scheduling, outcome.listed);
             if options.scheduling == Scheduling::Auto {
-                decided.fetch_max(shared_by, Ordering::Relaxed);
+                decided.fetch_max(outcome.workers, Ordering::Relaxed);
             }
             let way = (options.scheduling, options.workers, batch_size % 2 == 1);
             let mut ways = ways.lock().unwrap_or_else(PoisonError::into_inner);

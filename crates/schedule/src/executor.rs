@@ -90,7 +90,7 @@
 use crate::eager::Eager;
 use crate::execute::Execute;
 use crate::frontier::Frontier;
-use crate::owners::Owners;
+use crate::owners::{Owners, SocketOf};
 use crate::participant::Participant;
 use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use crate::pools::Pools;
@@ -220,6 +220,11 @@ impl Executor {
         }
     }
 
+    /// Says where rows are: those with owners then belong to workers on their socket.
+    pub fn place(&mut self, socket_of: SocketOf) {
+        self.owners.place(socket_of);
+    }
+
     /// Begins an epoch of these slices, in position order and with one partitioning, under [`Policy::TRANSACTION`]
     /// unless [`Executor::arrange`] says otherwise. The slices are exchanged for those of the epoch before, whose
     /// memory can be filled again.
@@ -243,7 +248,7 @@ impl Executor {
     }
 
     /// Says how many workers will take part in the epoch that was prepared, without [`Executor::limit`] all. The number
-    /// only sets how work is cut up: more may come, and fewer.
+    /// only sets how work is cut up: more may come, and fewer. Say it before [`Executor::arrange`].
     pub fn limit(&mut self, workers: u32) {
         assert!(workers > 0, "an epoch needs a worker");
         assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
@@ -258,9 +263,10 @@ impl Executor {
         assert_eq!(self.present.load(Ordering::Relaxed), 0, "a worker takes part already");
         self.policy = policy;
         self.pools.share(policy.sharing);
-        let owns_transactions = policy.explore == Explore::Structured(Search::Dfs) && !policy.on_versions();
-        if owns_transactions || policy.sharing.has_owners() {
-            self.owners.find(accesses);
+        if policy.sharing.has_owners() {
+            self.owners.find(accesses, self.pools.sockets());
+        } else if policy.explore == Explore::Structured(Search::Dfs) && !policy.on_versions() {
+            self.owners.find(accesses, self.pools.sockets_of_workers(self.workers));
         }
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.verdicts());
@@ -389,7 +395,7 @@ impl Executor {
             match self.policy.granularity {
                 Granularity::Transaction(Rows::InPlace) => {
                     // A transaction without rows is anybody's.
-                    let owner = |t| self.owner(t, None, self.workers).unwrap_or(t % self.workers);
+                    let owner = |t| self.owner(t, None).unwrap_or(t % self.workers);
                     shares.own(strata.members(), self.workers, owner);
                 }
                 _ => shares.deal(strata.members(), self.workers),
@@ -401,8 +407,8 @@ impl Executor {
         }
     }
 
-    /// The owner of a unit, one of `count`: of the first row that it touches. `chains`: where these are units.
-    pub(crate) fn owner(&self, unit: u32, chains: Option<&Chains>, count: u32) -> Option<u32> {
+    /// The owner of a unit: of the first row that it touches. `chains`: where these are units.
+    pub(crate) fn owner(&self, unit: u32, chains: Option<&Chains>) -> Option<u32> {
         let slot = match self.policy.on_versions() {
             false => self.graph.operations(unit).next(),
             true => {
@@ -410,7 +416,7 @@ impl Executor {
                 self.flow.operations(&self.graph, unit).next()
             }
         };
-        slot.map(|slot| self.owners.of(slot, count))
+        slot.map(|slot| self.owners.of(slot))
     }
 
     /// Adds what the worker has run to the common count.

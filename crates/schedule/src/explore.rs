@@ -85,7 +85,7 @@ impl Executor {
             return false;
         }
         let chains = (self.policy.granularity == Granularity::Chain).then_some(&scene.structure.chains);
-        let owner = self.owner(unit, chains, self.pools.parts());
+        let owner = self.owner(unit, chains);
         let other = owner.filter(|&part| part != self.pools.part_of(worker));
         other.inspect(|&part| self.pools.give(part, unit)).is_some()
     }

@@ -49,6 +49,7 @@ pub use decision::{
 pub use execute::Execute;
 pub use executor::{Executor, Progress};
 pub use method::Method;
+pub use owners::SocketOf;
 pub use participant::Participant;
 pub use policy::{Abort, Explore, Granularity, Policy, PolicyError, Rows, Search, Sharing, Stealing};
 pub use presence::{Presence, Shared};

@@ -27,13 +27,15 @@ struct Division {
     pools: Vec<CachePadded<Pool>>,
     /// Workers of each part.
     members: Vec<usize>,
+    /// The socket of each part.
+    sockets: Vec<usize>,
     /// Worker → its part.
     of: Vec<usize>,
 }
 
 impl Division {
-    /// Workers of the same number are in one part.
-    fn by(numbers: &[usize]) -> Self {
+    /// Workers of the same number are in one part. `sockets`: of each worker.
+    fn by(numbers: &[usize], sockets: &[usize]) -> Self {
         let mut known: Vec<usize> = Vec::new();
         let mut place = |number: &usize| {
             known.iter().position(|other| other == number).unwrap_or_else(|| {
@@ -44,7 +46,9 @@ impl Division {
         let of: Vec<usize> = numbers.iter().map(&mut place).collect();
         let mut members = vec![0; known.len()];
         of.iter().for_each(|&part| members[part] += 1);
-        Division { pools: known.iter().map(|_| CachePadded::new(Pool::new())).collect(), members, of }
+        let first = |part| of.iter().position(|&other| other == part).expect("a part has a worker");
+        let sockets = (0..known.len()).map(|part| sockets[first(part)]).collect();
+        Division { pools: known.iter().map(|_| CachePadded::new(Pool::new())).collect(), members, sockets, of }
     }
 
     fn place(&self, worker: usize) -> usize {
@@ -66,7 +70,8 @@ impl Pools {
     pub fn new(sockets: &[usize]) -> Self {
         assert!(!sockets.is_empty(), "no worker would have a pool");
         let workers: Vec<usize> = (0..sockets.len()).collect();
-        Pools { by_socket: Division::by(sockets), by_worker: Division::by(&workers), sharing: Sharing::default() }
+        let [by_socket, by_worker] = [sockets, &workers].map(|numbers| Division::by(numbers, sockets));
+        Pools { by_socket, by_worker, sharing: Sharing::default() }
     }
 
     /// Before an epoch, while no worker takes part.
@@ -93,9 +98,14 @@ impl Pools {
         self.division().pools.len() > 1 && self.sharing.stealing() == Stealing::AtOnce
     }
 
-    /// The parts that units may belong to.
-    pub fn parts(&self) -> u32 {
-        self.division().pools.len() as u32
+    /// The sockets of the parts that units may belong to.
+    pub fn sockets(&self) -> &[usize] {
+        &self.division().sockets
+    }
+
+    /// The sockets of the first `count` workers.
+    pub fn sockets_of_workers(&self, count: u32) -> &[usize] {
+        &self.by_worker.sockets[..count as usize]
     }
 
     /// The part that a worker is in.

@@ -111,9 +111,13 @@ fn drive<E: Execute>(executor: &Executor, execute: &E, workers: usize, random: &
 
 /// An epoch on rows in place, prepared for `size` workers.
 fn in_place(epoch: &AccessBuffer, policy: Policy, size: usize, random: &mut Random) -> Executor {
+    in_place_on(Executor::new(size), epoch, policy, random)
+}
+
+/// The same, for the workers of an executor.
+fn in_place_on(mut executor: Executor, epoch: &AccessBuffer, policy: Policy, random: &mut Random) -> Executor {
     let mut run = SortedAccesses::new();
     run.partition(Partitioning::with_bits(random.below(4) as u32), epoch.accesses());
-    let mut executor = Executor::new(size);
     executor.prepare(&mut vec![run]);
     executor.arrange(policy, epoch.accesses(), &UseBuffer::default());
     executor
@@ -206,12 +210,16 @@ fn a_worker_that_is_never_helped_completes_every_policy() {
 /// Transactions that wait for nothing, on these rows: which of two workers runs each, if the first one steps until it
 /// starves before the second one comes.
 fn one_after_the_other(policy: &str, rows: &[u64]) -> Vec<usize> {
+    one_after_the_other_on(Executor::new(2), policy, rows)
+}
+
+/// The same, of the two workers of an executor.
+fn one_after_the_other_on(executor: Executor, policy: &str, rows: &[u64]) -> Vec<usize> {
     let mut epoch = AccessBuffer::new();
     rows.iter().for_each(|&row| epoch.push([RowId(row << 20)]));
     let rows = Rows::new(&epoch);
     let policy = policy.parse().expect("a policy");
-    let mut executor = in_place(&epoch, policy, 2, &mut Random::new(1));
-    executor.limit(2);
+    let executor = in_place_on(executor, &epoch, policy, &mut Random::new(1));
     let traced = Traced::new(&rows);
     let mut workers = [0, 1].map(Worker::new);
     let mut present: Vec<Participant<'_, _>> =
@@ -224,6 +232,21 @@ fn one_after_the_other(policy: &str, rows: &[u64]) -> Vec<usize> {
     let mut trace = traced.trace();
     trace.sort_unstable_by_key(|&(_, unit)| unit);
     trace.into_iter().map(|(worker, _)| worker).collect()
+}
+
+/// Rows are on the sockets that they were placed on, in whatever order the workers come from these.
+#[test]
+fn a_placed_row_is_run_on_its_socket() {
+    let rows: Vec<u64> = (0..400).map(|row| row * row % 401).collect();
+    for sockets in [[0, 1], [1, 0]] {
+        for policy in ["transaction,shared-per-socket,patient", "transaction,shared-nothing,patient"] {
+            let mut executor = Executor::on_sockets(&sockets);
+            executor.place(|row| (row.0 >> 20) as usize % 2);
+            let ran = one_after_the_other_on(executor, policy, &rows);
+            let homes = ran.iter().zip(&rows).map(|(&worker, &row)| (sockets[worker], row as usize % 2));
+            assert!(homes.into_iter().all(|(socket, home)| socket == home), "{policy}, {sockets:?}");
+        }
+    }
 }
 
 #[test]

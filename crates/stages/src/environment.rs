@@ -2,6 +2,7 @@
 //! simulation.
 
 use crate::actor::Bell;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Clock, threads and waiting.
@@ -24,6 +25,9 @@ pub trait Environment: Send + Sync {
     fn socket(&self, _worker: usize, _workers: usize) -> usize {
         0
     }
+
+    /// Binds memory that was not touched yet to a socket. If that fails, the memory is where the system puts it.
+    fn bind(&self, _memory: Range<usize>, _socket: usize) {}
 
     /// Called on the thread of a worker, one of `workers`, when it begins: the implementation may pin it to a
     /// processor.

@@ -197,6 +197,8 @@ pub struct Accessed {
     pub has_snapshot: bool,
     /// The breakdown of the workers' time in access.
     pub breakdown: Breakdown,
+    /// The part of prepare that listed its accesses, if access used that, nanoseconds. It is in the breakdown, too.
+    pub listed: u64,
     /// Wall time of access without the sampling prefix, nanoseconds.
     pub access_after_sampling: u64,
     /// By input: the measured cost of its transactions.

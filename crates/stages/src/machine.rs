@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code, TransactionCode};
 use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
-use tidemill_state::{ColumnIndex, Earliest, RowAddress, Table};
+use tidemill_state::{ColumnIndex, Earliest, Homes, RowAddress, Table};
 use typed_index_collections::TiVec;
 
 /// Which data of an epoch is logged (S-Store, §3.2.5).
@@ -36,6 +36,8 @@ pub struct Machine {
     pub groups: Groups,
     /// Its tables.
     pub tables: TiVec<TableId, Table>,
+    /// The sockets that their rows are on.
+    pub homes: Homes,
     /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary, if these are of a table. The worker that accesses an epoch notes the
     /// rows that it may have changed; the gate looks for what is due while no epoch is accessed.
     pub due_rows: Vec<Option<Mutex<Earliest>>>,

@@ -72,7 +72,7 @@ impl Table {
         });
         let index = self.arenas().indexes.lock().bytes();
         TableMemory {
-            held: index + self.arenas().rows.lock().bytes() + texts + copied,
+            held: index + self.arenas().rows.bytes() + texts + copied,
             index,
             texts,
             slots: nodes.slots(),

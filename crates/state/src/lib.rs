@@ -19,7 +19,7 @@
 //! 4. A text cell holds the address of a live [`blob`] or 0 (empty). A replaced blob lives until its epoch is
 //!    finished.
 //!
-//! `blob`, `column_index`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`,
+//! `blob`, `column_index`, `evicted`, `evicted_rows`, `direct`, `earliest`, `evict`, `homes`, `image`, `index`, `key_sets`, `load`, `marks`, `memory`,
 //! `nodes`, `point_read`, `read_snapshot`, `rows`, `scan`, `snapshot`, `table` and `transfer` contain `unsafe` code, which relies on
 //! these invariants.
 
@@ -34,6 +34,7 @@ mod evict;
 mod evicted;
 mod evicted_rows;
 mod hash;
+mod homes;
 mod image;
 mod index;
 mod key_sets;
@@ -64,6 +65,7 @@ pub use evict::{Eviction, Removal, Victims, Wrongly};
 pub use evicted::TableMemory;
 pub use evicted_rows::{EvictedError, EvictedRows, Found, NOWHERE, PinnedRows};
 pub use hash::{hash_bytes, hash_of_words, hash_parts, hash_word, virtual_node_of};
+pub use homes::{Bind, Homes, socket_of};
 pub use image::Image;
 pub use keys::{KeyColumn, KeyTexts, Keys};
 pub use layout::{EXISTS, RowLayout};

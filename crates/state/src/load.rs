@@ -3,24 +3,24 @@
 
 use crate::blob;
 use crate::hash::virtual_node_of;
+use crate::homes::RowArenas;
 use crate::image::Image;
-use crate::memory::Arena;
 use crate::rows::{RowAddress, Rows, write};
-use crate::sync::{Mutex, writes_row};
+use crate::sync::writes_row;
 use crate::table::Table;
 
 /// Virtual nodes with rows, to be put into a table.
 pub struct Filled {
     first: usize,
     nodes: Vec<(Rows, Vec<RowAddress>)>,
-    row_arena: Arena,
+    row_arenas: RowArenas,
 }
 
 impl Table {
     /// Makes slots from copied rows: all existing rows of some virtual nodes, in the order of their hashes. Panics if
     /// a row is of another node, or is a deletion.
     pub fn fill_nodes(&self, nodes: std::ops::Range<usize>, image: &Image) -> Filled {
-        let row_arena = Mutex::new(Arena::with_head(self.marks().bytes()));
+        let row_arenas = RowArenas::new(self.arenas().rows.homes(), self.marks().bytes());
         let (mut at, mut text_bytes) = (0, 0);
         let mut filled = Vec::with_capacity(nodes.len());
         for node in nodes.clone() {
@@ -28,7 +28,7 @@ impl Table {
             let mut slots = Vec::new();
             while at < image.len() && virtual_node_of(image.hash(at)) == node {
                 assert!(image.exists(at), "only rows are filled in");
-                let slot = rows.allocate(&row_arena);
+                let slot = rows.allocate(row_arenas.of_node(node));
                 text_bytes += self.fill_words(slot, image, at, |_| true);
                 slots.push(slot);
                 at += 1;
@@ -37,7 +37,7 @@ impl Table {
         }
         assert_eq!(at, image.len(), "rows of other nodes, or out of order");
         self.text_bytes().add(text_bytes);
-        Filled { first: nodes.start, nodes: filled, row_arena: row_arena.into_inner() }
+        Filled { first: nodes.start, nodes: filled, row_arenas }
     }
 
     /// Writes the cells of a copied row, except those of its key, into a slot with that key. Returns the bytes of
@@ -67,7 +67,7 @@ impl Table {
 
     /// Replaces empty nodes by filled ones.
     pub fn put(&self, filled: Filled) {
-        let Filled { first, nodes, row_arena } = filled;
-        self.install(first, nodes, row_arena);
+        let Filled { first, nodes, row_arenas } = filled;
+        self.install(first, nodes, row_arenas);
     }
 }

@@ -130,10 +130,11 @@ impl Table {
         if let Some(row) = covered.map(|word| direct.get(word)).filter(|&row| row != 0) {
             return (row, false);
         }
-        let (index, rows) = held.shard.node_mut(virtual_node_of(hash));
+        let node = virtual_node_of(hash);
+        let (index, rows) = held.shard.node_mut(node);
         let arenas = self.arenas();
         let mut make = || {
-            let row = rows.allocate(&arenas.rows);
+            let row = rows.allocate(arenas.rows.of_node(node));
             writes_key(row);
             held.text_bytes += keys.write(key, row);
             row

@@ -1,6 +1,7 @@
 //! Zeroed memory for rows and indexes, cut from large blocks on huge pages: random access to a big table is limited
 //! by address translation as much as by the cache.
 
+use crate::homes::Bind;
 use crate::index::ADDRESS_BITS;
 use std::alloc::{Layout, handle_alloc_error};
 use std::ops::Range;
@@ -11,6 +12,8 @@ pub const BLOCK_BYTES: usize = 2 << 20;
 const LINE_WORDS: usize = 8;
 /// The distance between two places where a block's head may lie.
 const HEAD_STEP: usize = 8 << 10;
+/// Before a block's head, a cache line that holds the socket it is bound to.
+const HOME_BYTES: usize = 8 * LINE_WORDS;
 /// The base-2 logarithm of the number of these places, all in the first half of a block.
 const HEAD_PLACES_LOG: u32 = 7;
 
@@ -49,8 +52,10 @@ impl Words {
 #[derive(Default)]
 pub struct Arena {
     blocks: Vec<(*mut u8, Layout)>,
-    /// Bytes of each block's head, from [`head_of`] on, that are never cut. If there are any, all blocks have
-    /// [`BLOCK_BYTES`].
+    /// The socket that blocks are bound to, and what binds them. Only blocks with heads are.
+    home: Option<(usize, Bind)>,
+    /// Bytes of each block's head, from [`head_of`] on, that are never cut, nor are the [`HOME_BYTES`] before it. If
+    /// there are any, all blocks have [`BLOCK_BYTES`].
     head: usize,
     /// The offset up to which the last block was cut.
     used: usize,
@@ -73,6 +78,14 @@ impl Arena {
         arena
     }
 
+    /// The same, of blocks that are bound to a socket.
+    pub fn on_socket(head: usize, socket: usize, bind: Bind) -> Arena {
+        assert!(head > 0, "a block says before its head on which socket it is");
+        let mut arena = Arena::with_head(head);
+        arena.home = Some((socket, bind));
+        arena
+    }
+
     /// The blocks.
     pub fn blocks(&self) -> impl Iterator<Item = *const u8> + '_ {
         self.blocks.iter().map(|(block, _)| block.cast_const())
@@ -80,7 +93,7 @@ impl Arena {
 
     /// Bytes of all blocks, except those of the last one that were not cut yet.
     pub fn bytes(&self) -> usize {
-        let behind_head = self.head_ahead().map_or(0, |head| BLOCK_BYTES - head - self.head);
+        let behind_head = self.head_ahead().map_or(0, |head| BLOCK_BYTES - self.after_head(head));
         self.blocks.iter().map(|(_, layout)| layout.size()).sum::<usize>() - self.room().len() - behind_head
     }
 
@@ -161,10 +174,15 @@ impl Arena {
         self.free[class].push(start);
     }
 
-    /// Where the head of the last block lies, if the block was not cut up to there.
+    /// Where the head of the last block, and what is before it, lies, if the block was not cut up to there.
     fn head_ahead(&self) -> Option<usize> {
-        let head = head_of(self.blocks.last()?.0.addr());
+        let head = head_of(self.blocks.last()?.0.addr()) - HOME_BYTES;
         (self.head > 0 && self.used <= head).then_some(head)
+    }
+
+    /// Where a head ends that begins here, with what is before it.
+    fn after_head(&self, head: usize) -> usize {
+        head + HOME_BYTES + self.head
     }
 
     /// The part of the last block that is cut next, up to its head or its end.
@@ -176,7 +194,7 @@ impl Arena {
     /// Continues after the head of the last block, if the head is ahead.
     fn pass_head(&mut self) -> bool {
         let head = self.head_ahead();
-        self.used = head.map_or(self.used, |head| head + self.head);
+        self.used = head.map_or(self.used, |head| self.after_head(head));
         head.is_some()
     }
 
@@ -201,6 +219,11 @@ impl Arena {
         let block = system::allocate(layout);
         assert!((block.addr() + size) >> ADDRESS_BITS == 0, "processes have no further addresses");
         advise(block, size);
+        if let Some((socket, bind)) = &self.home {
+            bind(block.addr()..block.addr() + size, *socket);
+            // SAFETY: no other thread knows the block, and the word lies before its head.
+            unsafe { home_of(block.addr()).write(*socket as u64) };
+        }
         self.blocks.push((block, layout));
         self.used = 0;
     }
@@ -281,7 +304,41 @@ mod system {
 #[inline(always)]
 pub fn head_of(block: usize) -> usize {
     let number = (block / BLOCK_BYTES) as u32;
-    (number.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HEAD_PLACES_LOG)) as usize * HEAD_STEP
+    (number.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HEAD_PLACES_LOG)) as usize * HEAD_STEP + HOME_BYTES
+}
+
+/// Where a block holds the socket that it is bound to.
+fn home_of(block: usize) -> *mut u64 {
+    (block + head_of(block) - HOME_BYTES) as *mut u64
+}
+
+/// The socket that the block of this address is bound to.
+///
+/// # Safety
+/// The address lies in a run that was cut from an arena on a socket.
+#[inline]
+pub unsafe fn socket_of_block(address: usize) -> usize {
+    // SAFETY: by the caller; it was written when the block was made, and never again.
+    unsafe { home_of(address / BLOCK_BYTES * BLOCK_BYTES).read() as usize }
+}
+
+/// Binds memory to the first of these memory nodes, a bit each, or as near to it as there is room. Returns whether the
+/// system has done so; otherwise it puts the memory where it sees fit.
+pub fn bind_to_node(memory: std::ops::Range<usize>, nodes: u64) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: this policy changes no content, whatever the range.
+        let bound = unsafe {
+            let (mask, bits) = (std::ptr::from_ref(&nodes), u64::BITS as usize + 1);
+            libc::syscall(libc::SYS_mbind, memory.start, memory.len(), libc::MPOL_PREFERRED, mask, bits, 0)
+        };
+        bound == 0
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (memory, nodes);
+        false
+    }
 }
 
 /// Requests huge pages for an array that is large enough for them. Call it before the array is touched.
@@ -385,13 +442,14 @@ mod tests {
         arena.absorb(other);
         let blocks = arena.blocks.len();
         // All but the heads, and the last block, which is still being cut.
-        let free = (blocks - 1) * (BLOCK_BYTES - HEAD) - taken.iter().map(|(from, to)| to - from).sum::<usize>();
+        let free =
+            (blocks - 1) * (BLOCK_BYTES - HOME_BYTES - HEAD) - taken.iter().map(|(from, to)| to - from).sum::<usize>();
         fill(&mut arena, std::iter::repeat_n(8, free / 64), &mut taken);
         assert_eq!(arena.blocks.len(), blocks, "what lies before a head, and what was left over, was cut");
         for block in arena.blocks() {
             let head = block.addr() + head_of(block.addr());
             assert!(head + HEAD <= block.addr() + BLOCK_BYTES);
-            assert!(taken.iter().all(|&(from, to)| to <= head || head + HEAD <= from), "a head was cut");
+            assert!(taken.iter().all(|&(from, to)| to <= head - HOME_BYTES || head + HEAD <= from), "a head was cut");
         }
         assert!(arena.bytes() >= taken.iter().map(|(from, to)| to - from).sum::<usize>());
     }

@@ -9,6 +9,7 @@
 use crate::direct::Direct;
 use crate::evicted_rows::EvictedRows;
 use crate::hash::virtual_node_of;
+use crate::homes::{Homes, RowArenas};
 use crate::index::Index;
 use crate::layout::RowLayout;
 use crate::marks::Marks;
@@ -55,8 +56,8 @@ pub struct Shard {
 /// The memory of indexes and rows.
 pub struct Arenas {
     pub indexes: Mutex<Arena>,
-    /// The heads of its blocks hold the [`Marks`].
-    pub rows: Mutex<Arena>,
+    /// The heads of their blocks hold the [`Marks`].
+    pub rows: RowArenas,
 }
 
 /// All shards, locked to look keys up.
@@ -160,9 +161,9 @@ impl Shard {
 }
 
 impl Arenas {
-    /// New arenas.
-    pub fn new(layout: &RowLayout) -> Arenas {
-        Arenas { indexes: Mutex::default(), rows: Mutex::new(Arena::with_head(Marks::of(layout).bytes())) }
+    /// New arenas, of rows on these sockets.
+    pub fn new(layout: &RowLayout, homes: &Homes) -> Arenas {
+        Arenas { indexes: Mutex::default(), rows: RowArenas::new(homes, Marks::of(layout).bytes()) }
     }
 
     /// Frees all memory that was cut.
@@ -170,9 +171,10 @@ impl Arenas {
     /// # Safety
     /// None of it is used any more.
     pub unsafe fn clear(&self, layout: &RowLayout) {
-        let Arenas { indexes, rows } = Arenas::new(layout);
+        let Arenas { indexes, rows } = Arenas::new(layout, self.rows.homes());
         *self.indexes.lock() = indexes.into_inner();
-        *self.rows.lock() = rows.into_inner();
+        // SAFETY: by the caller.
+        unsafe { self.rows.replace(rows) };
     }
 }
 

@@ -123,7 +123,8 @@ impl Table {
         let nodes = self.nodes().read();
         let evicted = nodes.evicted.as_ref().map(|evicted| evicted.pin());
         // After the rows on the medium were pinned: a slot that is made between holds one of them, unchanged.
-        let blocks = self.arenas().rows.lock().blocks().map(|block| block.addr()).collect();
+        let mut blocks = Vec::new();
+        self.arenas().rows.each_block(|block| blocks.push(block.addr()));
         let mut progress = Progress::new(self.marks(), blocks);
         if evicted.is_some() {
             progress.keep_only(&nodes);

@@ -71,7 +71,8 @@ impl Table {
         let progress = self.snapshot().progress.lock();
         // SAFETY: blocks that rows are cut from have marks as their heads.
         let count = |block| unsafe { self.marks().count(block, progress.generation) };
-        let marked: usize = self.arenas().rows.lock().blocks().map(count).sum();
+        let mut marked = 0;
+        self.arenas().rows.each_block(|block| marked += count(block));
         let apart: usize = self.snapshot().apart.lock().iter().map(Image::len).sum();
         marked.min(self.nodes().read().slots()) + progress.saved.as_ref().map_or(0, Copies::rows) + apart
     }

@@ -5,13 +5,14 @@ use crate::direct::Counts;
 use crate::evict::ClockHands;
 use crate::evicted_rows::{EvictedRows, NOWHERE};
 use crate::hash::{hash_bytes, hash_parts, hash_word, virtual_node_of};
+use crate::homes::{Homes, RowArenas};
 use crate::image::Image;
 use crate::key_sets::{CompositeKeys, IndexedKeys, KeyCell, KeySet, TextKeys, WordKeys};
 use crate::keys::{KeyColumn, Keys};
 use crate::layout::{EXISTS, RowLayout};
 use crate::look_up::{look_up, look_up_beyond};
 use crate::marks::{Generation, Marks};
-use crate::memory::{Arena, FAR};
+use crate::memory::FAR;
 use crate::nodes::{Arenas, Nodes, SWEEP_SLOTS_MIN};
 use crate::read_snapshot::Readers;
 use crate::rows::{RowAddress, Rows, read};
@@ -64,8 +65,13 @@ pub struct TableStats {
 }
 
 impl Table {
-    /// An empty table.
+    /// An empty table; the system says where its rows are.
     pub fn new(definition: &tidemill_plan::Table) -> Self {
+        Table::with_homes(definition, &Homes::default())
+    }
+
+    /// An empty table whose rows are on these sockets.
+    pub fn with_homes(definition: &tidemill_plan::Table, homes: &Homes) -> Self {
         let layout = RowLayout::of(definition);
         let key = definition
             .key
@@ -73,7 +79,7 @@ impl Table {
             .map(|&c| KeyCell { offset: layout.cell(c), text: definition.columns[c].ty.ty.is_bytes() })
             .collect();
         let marks = Marks::of(&layout);
-        let arenas = Arenas::new(&layout);
+        let arenas = Arenas::new(&layout, homes);
         let nodes = Nodes::new(&layout, &arenas, None);
         let is_text = |&column: &usize| definition.columns[column].ty.ty.is_bytes();
         let texts = (0..definition.columns.len()).filter(is_text).collect();
@@ -377,7 +383,7 @@ impl Table {
     /// Marks all rows in a generation, or clears all their marks.
     pub(crate) fn mark_blocks(&self, generation: Generation, marked: bool) {
         // SAFETY: blocks that rows are cut from have marks as their heads.
-        self.arenas.rows.lock().blocks().for_each(|block| unsafe { self.marks.fill(block, generation, marked) });
+        self.arenas.rows.each_block(|block| unsafe { self.marks.fill(block, generation, marked) });
     }
 
     /// Calls `each` with the slots of a chunk of a virtual node; returns false if the node has no such chunk. No
@@ -396,9 +402,9 @@ impl Table {
     }
 
     /// Installs nodes that were filled apart, in place of the table's own, which are empty.
-    pub(crate) fn install(&self, first: usize, filled: Vec<(Rows, Vec<RowAddress>)>, row_arena: Arena) {
+    pub(crate) fn install(&self, first: usize, filled: Vec<(Rows, Vec<RowAddress>)>, row_arenas: RowArenas) {
         let nodes = &mut *self.nodes.write();
-        self.arenas.rows.lock().absorb(row_arena);
+        self.arenas.rows.absorb(row_arenas);
         let words = self.has_word_keys();
         if words {
             let mut new = Counts::default();

@@ -1,12 +1,15 @@
 //! Tables through their public interface: slots of keys of every shape, sweeping, whole tables in and out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
+use tidemill_state::memory::bind_to_node;
 use tidemill_state::{
-    EXISTS, Generation, Image, KeyColumn, KeyTexts, Keys, PreloadError, RecentKeys, RowAddress, Table, hash_word,
-    virtual_node_of,
+    EXISTS, Generation, Homes, Image, KeyColumn, KeyTexts, Keys, PreloadError, RecentKeys, RowAddress, Table,
+    hash_word, socket_of, virtual_node_of,
 };
 
 fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
@@ -234,7 +237,12 @@ fn preload_gives_back_what_it_got_sorted_by_key() {
 
 /// A copy of the table, made from a snapshot of it, filled in three shares.
 fn copied(table: &Table) -> Table {
-    let copy = Table::new(table.definition());
+    copied_to(table, &Homes::default())
+}
+
+/// The same, on these sockets.
+fn copied_to(table: &Table, homes: &Homes) -> Table {
+    let copy = Table::with_homes(table.definition(), homes);
     // SAFETY: the tests run no transactions.
     unsafe { table.begin_snapshot(Generation::Even, true) };
     for nodes in [0..100, 100..101, 101..256] {
@@ -608,4 +616,76 @@ fn windows_that_are_none_are_refused() {
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
         assert_eq!(table.preload(&batch).is_ok(), holds, "{keep:?} of {value}: {bytes:?}");
     }
+}
+
+/// Memory, and the socket that it was bound to.
+type Bound = Arc<Mutex<Vec<(Range<usize>, usize)>>>;
+
+/// Workers on made-up sockets that note what is bound to them.
+fn sockets(of_workers: &[usize]) -> (Homes, Bound) {
+    let bound = Bound::default();
+    let noted = bound.clone();
+    let bind = move |memory, socket| noted.lock().unwrap().push((memory, socket));
+    (Homes::of(of_workers.iter().copied(), Arc::new(bind)), bound)
+}
+
+/// Whatever makes a slot: a lookup, or the filling of empty nodes.
+#[test]
+fn a_row_is_on_the_socket_of_its_virtual_node() {
+    let keys: Vec<u64> = (0..40_000).collect();
+    let (homes, bound) = sockets(&[4, 0, 4, 1]);
+    let table = Table::with_homes(numbers().definition(), &homes);
+    let rows = resolve_words(&table, &keys);
+    let copied = copied_to(&table_of(&keys), &homes);
+    for rows in [rows, resolve_words(&copied, &keys)] {
+        let mut counts = BTreeMap::new();
+        for (&key, &row) in keys.iter().zip(&rows) {
+            let home = homes.socket_of_node(virtual_node_of(hash_word(key))).expect("there are several");
+            let bound = bound.lock().unwrap();
+            let of_row: Vec<usize> = bound
+                .iter()
+                .filter(|(memory, _)| memory.contains(&(row as usize)))
+                .map(|(_, socket)| *socket)
+                .collect();
+            assert_eq!(of_row, [home], "key {key}");
+            // SAFETY: a slot of a table on several sockets.
+            assert_eq!(unsafe { socket_of(row) }, home);
+            *counts.entry(home).or_insert(0) += 1;
+        }
+        assert!(counts.keys().eq(&[0, 1, 4]) && counts.values().all(|&count| count > keys.len() / 4), "{counts:?}");
+    }
+}
+
+/// A table with these rows.
+fn table_of(keys: &[u64]) -> Table {
+    let table = numbers();
+    let records: Vec<_> = keys.iter().map(|&key| vec![Value::Int(key as i64), Value::Int(1)]).collect();
+    preload(&table, &records).expect("distinct keys");
+    table
+}
+
+#[test]
+fn nothing_is_bound_on_one_socket() {
+    let (homes, bound) = sockets(&[2, 2]);
+    assert!(!homes.are_several());
+    let table = Table::with_homes(numbers().definition(), &homes);
+    resolve_words(&table, &(0..1_000).collect::<Vec<_>>());
+    assert_eq!(*bound.lock().unwrap(), []);
+}
+
+/// The system says where it puts memory that was bound. Some forbid programs to bind any.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_bound_to_a_node_of_the_machine() {
+    let (homes, bound) = sockets(&[0, 1]);
+    let table = Table::with_homes(numbers().definition(), &homes);
+    resolve_words(&table, &[1]);
+    let memory = bound.lock().unwrap()[0].0.clone();
+    let is_bound = bind_to_node(memory.clone(), 1);
+    let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+    let of_block = maps.lines().find(|line| line.starts_with(&format!("{:x}", memory.start)));
+    if let Some(line) = of_block.filter(|_| is_bound) {
+        assert!(line.contains("prefer:0") || line.contains("prefer=static:0"), "{line}");
+    }
+    assert!(!bind_to_node(0..4096, 1), "nothing is there");
 }

@@ -64,7 +64,7 @@ impl<'a> Accesses<'a> {
 }
 
 /// The accesses of a slice of transactions, owned; cleared and filled again for each epoch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessBuffer {
     op_start: Vec<u32>,
     rows: Vec<RowId>,

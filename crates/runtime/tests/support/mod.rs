@@ -103,6 +103,12 @@ impl Environment for Sockets {
     }
 }
 
+/// An engine with empty tables on the sockets of a machine for batches of this size.
+pub fn afresh(engine: Engine, options: &Options, batch_size: usize) -> Engine {
+    let environment: Arc<dyn Environment> = Arc::new(Sockets::by(batch_size));
+    engine.on_sockets_of(&environment, options)
+}
+
 /// The least time that somebody waits by a hasty clock.
 const WAIT_MIN: Duration = Duration::from_micros(20);
 
@@ -159,8 +165,8 @@ fn emit_names(body: &[tidemill_plan::Stmt], names: &mut Vec<String>) {
     }
 }
 
-/// Each epoch has a record, in order, and the records add up to the summary.
-fn check_records(records: &Kept, summary: &Summary) {
+/// Each epoch has a record, in order, and the records add up to the summary. Returns how many epochs were listed ahead.
+fn check_records(records: &Kept, summary: &Summary) -> u64 {
     let schema = epoch_record_schema();
     let column = |name: &str| schema.fields.iter().position(|field| field.name == name).expect("a column of records");
     let rows: Vec<Vec<Value>> = records.0.lock().iter().flat_map(|batch| rows(batch, &schema)).collect();
@@ -176,6 +182,10 @@ fn check_records(records: &Kept, summary: &Summary) {
     for (accessor, has_reason) in ints("accessor").into_iter().zip(reasons) {
         assert_eq!(before.replace(accessor) != Some(accessor), has_reason, "accessor {accessor}");
     }
+    let listed = || ints("listed_ns").into_iter();
+    assert!(listed().zip(ints("prepare_ns")).all(|(listed, prepare)| listed <= prepare));
+    assert!(listed().zip(ints("construct_ns")).all(|(listed, construct)| listed <= construct));
+    listed().filter(|&listed| listed > 0).count() as u64
 }
 
 /// The result of an execution: outputs by sink, tables, and counts.
@@ -192,6 +202,8 @@ pub struct Outcome {
     pub workers: u64,
     /// The transactions that policies ran, without events that were folded; 0 for the reference.
     pub scheduled: u64,
+    /// The epochs whose accesses prepare listed for the method that they ran under; 0 for the reference.
+    pub listed: u64,
 }
 
 impl Outcome {
@@ -294,8 +306,8 @@ impl Subject {
             }),
         };
         let summary = summary.expect("a run in memory");
-        check_records(&records, &summary);
-        Subject::outcome(engine, &kept, &summary)
+        let listed = check_records(&records, &summary);
+        Outcome { listed, ..Subject::outcome(engine, &kept, &summary) }
     }
 
     /// Puts the first rows into the tables of an engine.
@@ -321,6 +333,7 @@ impl Subject {
             epochs: summary.epochs,
             workers: summary.policies.iter().map(|p| p.workers).max().unwrap_or_default(),
             scheduled: summary.policies.iter().map(|p| p.transactions).sum(),
+            listed: 0,
             counts: summary.transactions.iter().map(|t| (t.committed, t.aborted)).collect(),
         }
     }

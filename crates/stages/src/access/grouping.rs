@@ -47,6 +47,11 @@ impl Selection {
     pub fn all(range: Range<usize>) -> Self {
         Selection { range, groups: GroupSet::ALL }
     }
+
+    /// Whether these are all of an epoch of so many transactions.
+    pub fn is_all(&self, transactions: usize) -> bool {
+        self.groups == GroupSet::ALL && self.range == (0..transactions)
+    }
 }
 
 /// How the transactions of a group were scheduled, and the measured cost. If the program has one group, or one policy

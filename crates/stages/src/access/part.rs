@@ -2,26 +2,26 @@
 
 use crate::access::grouping::{GroupSet, Selection};
 use crate::access::key_hashes;
+use crate::access::listing::{Listing, Wants};
 use crate::access::parameters::Parameters;
-use crate::access::serial::{CALLS_PER_SAMPLE, Located, RowWork, Serial};
-use crate::access::versions::{UnitBuffers, VersionWork, Versions, WorkerScratch};
+use crate::access::serial::{CALLS_PER_SAMPLE, RowWork, Serial};
+use crate::access::versions::{UnitBuffers, VersionWork, WorkerScratch};
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::input::Identity;
 use crate::machine::Machine;
 use crate::wiring::InputId;
 use parking_lot::Mutex;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemill_schedule::{
     Baseline, Breakdown, Execute, Executor, Known, Method, Progress, Scheme, SurveyWanted, Worker,
 };
-use tidemill_txn::{Flow, Graph, Partitioning, SortedAccesses, Survey, Surveyor};
+use tidemill_txn::{Flow, Graph, RowId, Survey, Surveyor};
 
 /// The buffers that a part needs; reused from epoch to epoch.
 pub struct Memory {
-    located: Located,
-    runs: Vec<SortedAccesses>,
-    versions: Versions,
+    listing: Listing,
     executor: Executor,
     baseline: Baseline,
     /// By slot, for PAT.
@@ -37,16 +37,37 @@ impl Memory {
     pub fn new(machine: &Machine, sockets: &[usize]) -> Self {
         let scratch =
             |_: &usize| Mutex::new(WorkerScratch { context: machine.context(false), buffers: UnitBuffers::default() });
+        let mut executor = Executor::on_sockets(sockets);
+        if machine.homes.are_several() {
+            executor.place(socket_of);
+        }
         Memory {
-            located: Located::default(),
-            runs: Vec::new(),
-            versions: Versions::new(machine),
-            executor: Executor::on_sockets(sockets),
+            listing: Listing::new(machine),
+            executor,
             baseline: Baseline::new(),
             key_hashes: Vec::new(),
             surveyor: Surveyor::default(),
             parameters: Parameters::new(machine),
             scratches: sockets.iter().map(scratch).collect(),
+        }
+    }
+
+    /// Lists the selected transactions of an epoch, or takes what was listed of them ahead, for buffers that can be
+    /// filled again.
+    fn list(
+        &mut self,
+        machine: &Machine,
+        epoch: &Epoch,
+        ahead: Option<&mut Listing>,
+        selection: &Selection,
+        wants: Wants,
+    ) {
+        match ahead.filter(|ahead| ahead.has(machine, epoch, selection, wants)) {
+            Some(ahead) => {
+                self.listing.forget();
+                mem::swap(&mut self.listing, ahead);
+            }
+            None => self.listing.fill(machine, epoch, selection, wants),
         }
     }
 
@@ -60,7 +81,7 @@ impl Memory {
         workers: usize,
         cost: &dyn Fn(InputId) -> f64,
     ) -> Survey {
-        let Memory { located, versions, surveyor, parameters, .. } = self;
+        let Memory { listing: Listing { located, versions, .. }, surveyor, parameters, .. } = self;
         match wanted {
             SurveyWanted::Edges => {
                 located.fill(machine, epoch, selection, usize::MAX);
@@ -75,6 +96,15 @@ impl Memory {
                 surveyor.survey(located.buffer(), &versions.uses, parameters, workers, weight)
             }
         }
+    }
+}
+
+/// The socket that a row is on, where there are several.
+fn socket_of(row: RowId) -> usize {
+    #[allow(unsafe_code)]
+    // SAFETY: the rows that the executor asks about are slots of the machine's tables.
+    unsafe {
+        tidemill_state::socket_of(row.0)
     }
 }
 
@@ -102,42 +132,34 @@ pub struct Part {
 }
 
 impl Part {
-    /// Locates the selected transactions of an epoch, and prepares the structures of the method that runs them, on this
-    /// many workers.
+    /// Prepares the structures of the method that runs the selected transactions of an epoch, on this many workers.
+    /// `ahead`: what prepare has listed of the epoch, which is taken if it is of these transactions.
     pub fn new(
         machine: &Machine,
         mut memory: Memory,
         epoch: &Epoch,
+        ahead: Option<&mut Listing>,
         selection: Selection,
         (method, workers): (Method, u32),
     ) -> Part {
-        let Memory { located, runs, versions, executor, baseline, key_hashes, .. } = &mut memory;
-        if !method.is_serial() {
-            located.fill(machine, epoch, &selection, usize::MAX);
+        if let Some(wants) = Wants::of(machine, method) {
+            memory.list(machine, epoch, ahead, &selection, wants);
         }
+        let Memory { listing: Listing { located, runs, versions, .. }, executor, baseline, key_hashes, .. } =
+            &mut memory;
         match method {
             method if method.is_serial() => {}
             Method::Policy(policy) => {
-                // Runs that are reused hold the content of the previous epoch.
-                runs.resize_with(1, SortedAccesses::new);
-                runs[0].partition(Partitioning::for_accesses(located.accesses().rows().len()), located.accesses());
                 executor.prepare(runs);
                 executor.limit(workers);
-                if policy.on_versions() {
-                    versions.fill(machine, epoch, located, policy.takes_apart());
-                }
                 executor.arrange(policy, located.accesses(), &versions.uses);
             }
             Method::Scheme(scheme) => {
-                let may_redo = may_redo(machine);
-                match scheme.on_versions() {
-                    true => versions.fill(machine, epoch, located, scheme.speculates() && may_redo),
-                    false => versions.fill_uses(machine, epoch, located),
-                }
                 if let Scheme::Partitioned(_) = scheme {
                     key_hashes::fill(machine, epoch, located, key_hashes);
                 }
-                baseline.prepare(scheme, located.accesses(), &versions.uses, Known { may_redo, key_hashes });
+                let known = Known { may_redo: may_redo(machine), key_hashes };
+                baseline.prepare(scheme, located.accesses(), &versions.uses, known);
             }
         }
         Part {
@@ -150,6 +172,11 @@ impl Part {
             breakdown: Mutex::new(Breakdown::default()),
             busy: AtomicU64::new(0),
         }
+    }
+
+    /// How long it took to list its accesses in prepare, nanoseconds; 0 if they were listed when access began.
+    pub fn listed(&self) -> u64 {
+        self.memory.listing.took
     }
 
     /// Whether all transactions have run and their effects are visible.
@@ -176,7 +203,7 @@ impl Part {
             return;
         }
         let start = environment.now();
-        let Memory { located, versions, scratches, .. } = &self.memory;
+        let Memory { listing: Listing { located, versions, .. }, scratches, .. } = &self.memory;
         let is_done = if self.method.is_serial() {
             let mut scratch = scratches[worker.id()].try_lock().expect("a scratch belongs to one worker");
             let WorkerScratch { context, buffers } = &mut *scratch;
@@ -205,7 +232,7 @@ impl Part {
 
     /// Does this worker's share; returns whether all transactions have run.
     fn work<E: Execute>(&self, worker: &mut Worker, execute: &E, waits: bool) -> bool {
-        let Memory { located, versions, executor, baseline, .. } = &self.memory;
+        let Memory { listing: Listing { located, versions, .. }, executor, baseline, .. } = &self.memory;
         match self.method {
             Method::Policy(_) if waits => executor.work(worker, execute),
             Method::Policy(_) => return executor.help(worker, execute) == Progress::Done,
@@ -224,7 +251,7 @@ impl Part {
 
     /// Ends the part after all has run: adds its measurements to the epoch. Returns them and the reusable buffers.
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
-        let Memory { located, versions, executor, baseline, scratches, .. } = &mut self.memory;
+        let Memory { listing: Listing { located, versions, .. }, executor, baseline, scratches, .. } = &mut self.memory;
         let (graph, flow) = match self.method {
             Method::Scheme(_) => (baseline.graph(), baseline.flow()),
             Method::Policy(_) => (executor.graph(), executor.flow()),
@@ -261,4 +288,127 @@ pub struct Ended {
     pub busy: u64,
     /// The part of it that was spent in transactions.
     pub useful: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::indexes;
+    use crate::access::read::Kept;
+    use crate::due;
+    use crate::machine::{Logging, Scratch};
+    use crate::prepare::prepare;
+    use crate::wiring::Wiring;
+    use std::sync::Arc;
+    use tidemill_compile::Code;
+    use tidemill_histories::adversarial;
+    use tidemill_model::Value;
+    use tidemill_model::arrow::batch_of;
+    use tidemill_plan::{Groups, Program, analyze};
+    use tidemill_schedule::Participant;
+    use tidemill_state::{Homes, Table};
+    use typed_index_collections::ti_vec;
+
+    const EVENTS: i64 = 400;
+
+    /// A machine for a program, with rows on these sockets.
+    fn machine(program: Program, sockets: &[usize]) -> Machine {
+        let wanted = ti_vec![false; program.streams.len()];
+        let code = Code::compile(&program, &wanted).expect("a program that compiles");
+        let wiring = Wiring::of(&program, &code);
+        let homes = Homes::of(sockets.iter().copied(), Arc::new(|_, _| ()));
+        let tables = program.tables.iter().map(|table| Table::with_homes(table, &homes)).collect();
+        Machine {
+            due_rows: due::indexes(&program, &wiring, &tables),
+            groups: Groups::of(&program),
+            kept: Kept::of(&program),
+            column_indexes: indexes::of(&program),
+            logging: Logging::default(),
+            program,
+            code,
+            wiring,
+            tables,
+            homes,
+        }
+    }
+
+    /// A prepared epoch of transfers that share no row.
+    fn transfers(machine: &Machine) -> Epoch {
+        let schema = &machine.program.streams[machine.wiring.given[0]].schema;
+        let events: Vec<Vec<Value>> = (0..EVENTS).map(|i| [2 * i, 2 * i + 1, 1].map(Value::Int).to_vec()).collect();
+        let mut epoch = Epoch::new(&machine.program, &machine.code, &machine.wiring);
+        epoch.input.sources[0].events = Some(batch_of(schema, &events));
+        epoch.input.merge.push((0, EVENTS as u32));
+        prepare(machine, &mut Scratch::new(machine, 1), &mut epoch);
+        epoch
+    }
+
+    fn program() -> Program {
+        let history = adversarial().into_iter().find(|(name, _)| *name == "a chain of transfers").expect("a history").1;
+        analyze(&history.plan).expect("a right plan")
+    }
+
+    fn policy(text: &str) -> Method {
+        Method::Policy(text.parse().expect("a policy"))
+    }
+
+    /// It is all transactions of its epoch, for a method that wants the same.
+    #[test]
+    fn a_listing_is_taken_for_what_it_is_of() {
+        let machine = machine(program(), &[0]);
+        let (epoch, mut listing) = (transfers(&machine), Listing::new(&machine));
+        let wants = |text| Wants::of(&machine, policy(text)).expect("a parallel policy");
+        let all = Selection::all(0..epoch.transactions());
+        listing.fill_ahead(&machine, &epoch, wants("operation,lazy"));
+        let has = |selection: &Selection, text| listing.has(&machine, &epoch, selection, wants(text));
+        assert!(has(&all, "operation,lazy") && has(&all, "chain"));
+        assert!(!has(&all, "transaction") && !has(&all, "transaction,versions"));
+        assert!(!has(&Selection::all(8..epoch.transactions()), "chain"), "some have run");
+        assert!(!has(&Selection { groups: GroupSet::of(0..1), ..all.clone() }, "chain"), "there are other groups");
+        listing.fill(&machine, &epoch, &all, wants("chain"));
+        assert!(!listing.has(&machine, &epoch, &all, wants("chain")), "it was listed in access");
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "what was listed ahead is not true any more")]
+    fn a_row_that_changes_after_it_was_listed_is_found() {
+        let machine = machine(program(), &[0]);
+        let (mut epoch, mut listing) = (transfers(&machine), Listing::new(&machine));
+        let wants = Wants::of(&machine, policy("transaction")).expect("a parallel policy");
+        listing.fill_ahead(&machine, &epoch, wants);
+        epoch.work.inputs[InputId::from(0)].rows[0].swap(0, 1);
+        listing.has(&machine, &epoch, &Selection::all(0..epoch.transactions()), wants);
+    }
+
+    /// Notes which worker runs what, and runs nothing.
+    struct Noted(Mutex<Vec<(usize, u32)>>);
+
+    impl Execute for Noted {
+        fn execute(&self, worker: usize, transaction: u32) {
+            self.0.lock().push((worker, transaction));
+        }
+    }
+
+    /// Each worker steps until there is nothing for it before the next one comes.
+    #[test]
+    fn transactions_run_on_the_socket_of_their_first_row() {
+        let sockets = [7, 3, 7];
+        let machine = machine(program(), &sockets);
+        let epoch = transfers(&machine);
+        let policy = policy("transaction,shared-per-socket,patient");
+        let (memory, selection) = (Memory::new(&machine, &sockets), Selection::all(0..epoch.transactions()));
+        let part = Part::new(&machine, memory, &epoch, None, selection, (policy, 3));
+        let (noted, mut workers) = (Noted(Mutex::default()), [0, 1].map(Worker::new));
+        let mut present: Vec<Participant<'_, _>> =
+            workers.iter_mut().map(|worker| part.memory.executor.join(worker, &noted)).collect();
+        present.iter_mut().for_each(|participant| while participant.step() == Progress::Advanced {});
+        drop(present);
+        let ran = noted.0.into_inner();
+        assert_eq!(ran.len(), EVENTS as usize);
+        let first = |transaction: u32| part.memory.listing.located.accesses().rows_of(transaction as usize)[0];
+        assert!(ran.iter().all(|&(worker, transaction)| sockets[worker] == socket_of(first(transaction))));
+        let of_first = ran.iter().filter(|(worker, _)| *worker == 0).count();
+        assert!((100..300).contains(&of_first), "{of_first} of {EVENTS} on the first socket");
+    }
 }

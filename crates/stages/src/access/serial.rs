@@ -334,7 +334,7 @@ pub fn run_range(
 }
 
 /// The transactions of an epoch by number, for the executor.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub struct Located {
     /// Transaction → input and event.
     at: Vec<InputEvent>,

@@ -6,6 +6,7 @@
 
 use crate::access::costs::Costs;
 use crate::access::grouping::{GroupSet, Scheduled, Selection};
+use crate::access::listing::{Listing, Listings, Wants};
 use crate::access::read::begin_reads;
 use crate::access::scheduling::{FixedOn, Scheduling};
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
@@ -22,7 +23,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use tidemill_schedule::{
-    Abort, Candidate, Choice, Decision, EpochCost, Model, Policy, Reason, Scheme, SurveyWanted, Worker,
+    Abort, Candidate, Choice, Decision, EpochCost, Method, Model, Policy, Reason, Scheme, SurveyWanted, Worker,
 };
 
 /// The maximum number of transactions in the sampling prefix.
@@ -57,6 +58,11 @@ struct State {
     costs: Costs,
     /// Buffers that are reused from job to job.
     spare: Vec<Memory>,
+    /// The method of the epochs to come, if they run as a whole: the one that was asked for, or that of the epoch
+    /// accessed last.
+    expected: Option<Method>,
+    /// What prepare has listed.
+    listings: Listings,
 }
 
 impl AccessStage {
@@ -75,8 +81,29 @@ impl AccessStage {
             decisions: vec![Decision::new(crew.seats, model, may_redo(&machine)); machine.groups.names.len()],
             costs: Costs::new(machine.wiring.inputs.len()),
             spare: Vec::new(),
+            expected: None,
+            listings: Listings::default(),
         };
-        AccessStage { machine, environment, scheduling, crew, state: Mutex::new(state) }
+        let stage = AccessStage { machine, environment, scheduling, crew, state: Mutex::new(state) };
+        if !stage.machine.wiring.cascades {
+            stage.state.lock().expected = stage.asked_for_all().map(|choice| choice.method);
+        }
+        stage
+    }
+
+    /// The end of prepare: lists the accesses of an epoch for the method that is expected. One worker alone would do so
+    /// no sooner than when access begins.
+    pub fn list_ahead(&self, epoch: &Epoch) {
+        let mut state = self.state.lock();
+        let expected = state.expected.filter(|_| self.crew.seats > 1);
+        let Some(wants) = expected.and_then(|method| Wants::of(&self.machine, method)) else { return };
+        let spare = state.listings.spare();
+        drop(state);
+        let start = self.environment.now();
+        let mut listing = spare.unwrap_or_else(|| Listing::new(&self.machine));
+        listing.fill_ahead(&self.machine, epoch, wants);
+        listing.took = self.environment.now() - start;
+        self.state.lock().listings.put(epoch.number, listing);
     }
 
     /// Accesses the next epoch in order. Its snapshots, if some are due or wanted, begin at the end.
@@ -98,14 +125,19 @@ impl AccessStage {
         let range = self.choose(scratch, &mut epoch);
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
+        let mut state = self.state.lock();
+        state.expected = whole(&epoch.accessed.scheduled);
+        let mut ahead = state.listings.take(epoch.number);
+        drop(state);
         if epoch.accessed.one_by_one {
             cascade::run(&self.machine, scratch, &mut epoch);
             epoch.accessed.breakdown.useful += self.environment.now() - decided;
         } else if is_serial {
             self.access_serially(scratch, &mut epoch, range, CALLS_PER_SAMPLE);
         } else {
-            epoch = self.access_together(scratch, worker, epoch, range, sharing);
+            epoch = self.access_together(scratch, worker, epoch, range, sharing, ahead.as_mut());
         }
+        self.state.lock().listings.give_back(ahead);
         epoch.work.produced.push(scratch.context.take());
         let end = self.environment.now();
         epoch.accessed.access_after_sampling = end - decided;
@@ -164,8 +196,23 @@ impl AccessStage {
     /// Chooses how to access an epoch; returns the range of its order that is not yet accessed.
     fn choose(&self, scratch: &mut Scratch, epoch: &mut Epoch) -> Range<usize> {
         let all = 0..epoch.transactions();
-        let choice = match self.scheduling {
-            _ if epoch.accessed.one_by_one => Choice::serially(Reason::OneByOne),
+        let one_by_one = epoch.accessed.one_by_one.then(|| Choice::serially(Reason::OneByOne));
+        if let Some(choice) = one_by_one.or_else(|| self.asked_for_all()) {
+            epoch.accessed.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
+            return all;
+        }
+        let Scheduling::ByGroup(policies) = self.scheduling else { return self.decide(scratch, epoch, all) };
+        self.group(epoch, &all);
+        for scheduled in &mut epoch.accessed.scheduled {
+            let policy = policies.of(scheduled.group.unwrap_or(0));
+            scheduled.choice = self.asked_for(policy, self.crew.seats);
+        }
+        all
+    }
+
+    /// How the user wants all epochs to be accessed as a whole; none if that is chosen for each, or by group.
+    fn asked_for_all(&self) -> Option<Choice> {
+        Some(match self.scheduling {
             Scheduling::Fixed(policy) => self.asked_for(policy, self.crew.seats),
             Scheduling::FixedOn(FixedOn { policy, workers }) => {
                 self.asked_for(policy, self.crew.workers.min(workers.get() as usize))
@@ -174,18 +221,8 @@ impl AccessStage {
                 Choice::serially(Reason::Racing { asked })
             }
             Scheduling::Baseline(scheme) => Choice::scheme(scheme, self.crew.seats as u32),
-            Scheduling::ByGroup(policies) => {
-                self.group(epoch, &all);
-                for scheduled in &mut epoch.accessed.scheduled {
-                    let policy = policies.of(scheduled.group.unwrap_or(0));
-                    scheduled.choice = self.asked_for(policy, self.crew.seats);
-                }
-                return all;
-            }
-            Scheduling::Auto | Scheduling::MorphStream => return self.decide(scratch, epoch, all),
-        };
-        epoch.accessed.scheduled.push(Scheduled::new(None, choice, all.len() as u32));
-        all
+            Scheduling::Auto | Scheduling::MorphStream | Scheduling::ByGroup(_) => return None,
+        })
     }
 
     /// A policy that the user requested; without speculation if the program forbids it.
@@ -309,9 +346,10 @@ impl AccessStage {
         epoch: Box<Epoch>,
         range: Range<usize>,
         sharing: &dyn Sharing,
+        ahead: Option<&mut Listing>,
     ) -> Box<Epoch> {
         let start = self.environment.now();
-        let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range));
+        let job = Arc::new(Job::new(&self.machine, || self.memory(), epoch, &range, ahead));
         let begun = self.environment.now();
         let helpers = job.workers().min(self.crew.workers) - 1;
         if helpers > 0 {
@@ -340,7 +378,9 @@ impl AccessStage {
         let first = |id| self.machine.wiring.is_first(id);
         let outcomes: Vec<_> = epoch.accessed.scheduled.iter().map(|s| epoch.outcomes_of(s.group, first)).collect();
         let operations = epoch.operations_of(first) as f64;
-        let others = (epoch.times.prepare + epoch.times.finish) as f64;
+        // What prepare lists is for some policies only, and counts as their access.
+        let listed = epoch.accessed.listed;
+        let others = (epoch.times.prepare.saturating_sub(listed) + epoch.times.finish) as f64;
         let in_all: u32 = epoch.accessed.scheduled.iter().map(|s| s.transactions).sum();
         let mut state = self.state.lock();
         state.costs.add(&epoch.accessed.sampled);
@@ -354,10 +394,18 @@ impl AccessStage {
                 transactions: scheduled.transactions,
                 operations: (operations * share) as u32,
                 aborted,
-                access_ns: scheduled.access,
+                access_ns: scheduled.access + listed / u64::from(scheduled.choice.workers),
                 useful_ns: scheduled.useful,
                 other_ns: (others * share) as u64,
             });
         }
+    }
+}
+
+/// The method of an epoch that runs as a whole.
+fn whole(scheduled: &[Scheduled]) -> Option<Method> {
+    match scheduled {
+        [Scheduled { group: None, choice, .. }] => Some(choice.method),
+        _ => None,
     }
 }

@@ -7,6 +7,7 @@
 //! transactions inside a part have to be ordered.
 
 use crate::access::grouping::{GroupSet, Scheduled, Selection};
+use crate::access::listing::Listing;
 use crate::access::part::{Ended, Part};
 pub use crate::access::part::{Memory, may_redo};
 use crate::access::serial::ensure_identity;
@@ -50,15 +51,23 @@ pub struct Job {
 }
 
 impl Job {
-    /// Locates a range of the epoch's order and prepares its parts, on one worker. `memory` supplies the buffers of a
-    /// part.
-    pub fn new(machine: &Machine, mut memory: impl FnMut() -> Memory, epoch: Box<Epoch>, range: &Range<usize>) -> Job {
+    /// Prepares the parts of a range of the epoch's order, on one worker. `memory` supplies the buffers of a part;
+    /// `ahead` is what prepare has listed of the epoch.
+    pub fn new(
+        machine: &Machine,
+        mut memory: impl FnMut() -> Memory,
+        mut epoch: Box<Epoch>,
+        range: &Range<usize>,
+        mut ahead: Option<&mut Listing>,
+    ) -> Job {
         let wanted = parts(&epoch.accessed.scheduled);
         let part = |(groups, method, workers)| {
             let selection = Selection { range: range.clone(), groups };
-            Part::new(machine, memory(), &epoch, selection, (method, workers))
+            Part::new(machine, memory(), &epoch, ahead.as_deref_mut(), selection, (method, workers))
         };
-        let parts = wanted.into_iter().map(part).collect();
+        let parts: Vec<Part> = wanted.into_iter().map(part).collect();
+        epoch.accessed.listed = parts.iter().map(Part::listed).sum();
+        epoch.accessed.breakdown.construct += epoch.accessed.listed;
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
