@@ -4,7 +4,8 @@ use std::slice;
 use tidemill_txn::reference::{self, ReferenceGraph};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{
-    AccessBuffer, ChainSummary, Graph, Linker, Partitioning, Properties, RowId, Scratch, Slot, SortedAccesses, Strata,
+    AccessBuffer, ChainSummary, Flow, Graph, Linker, Partitioning, Precedence, Properties, RowId, Scratch, Slot,
+    SortedAccesses, Strata, Use, UseBuffer, Verdicts, Versions,
 };
 
 fn epoch(transactions: &[&[u64]]) -> AccessBuffer {
@@ -43,6 +44,24 @@ fn accesses_that_meet_are_one_operation() {
     assert_eq!(graph.slot(1), Slot::Alias);
     assert_eq!(graph.slot(5), Slot::Alias);
     assert_eq!((graph.pending(2), summary.operations), (1, 3));
+}
+
+/// Of accesses that meet in one row, one may write: then the operation does, whichever comes first.
+#[test]
+fn an_operation_writes_if_one_of_its_accesses_does() {
+    for writes in [[true, false], [false, true], [true, true], [false, false]] {
+        let epoch = epoch(&[&[1, 1], &[1]]);
+        let mut uses = UseBuffer::default();
+        uses.parts.extend([0, 0]);
+        uses.uses.extend([writes[0], writes[1], false].map(|writes| Use::new(0, writes)));
+        let (mut graph, mut flow) = (Graph::new(), Flow::new());
+        graph.build_and_follow(epoch.accesses(), &uses, Verdicts::After, &mut Scratch::default(), &mut flow);
+        let is_written = writes.contains(&true);
+        assert_eq!((flow.operation(1), flow.use_of(0).writes()), (0, is_written), "{writes:?}");
+        assert_eq!(flow.source(2), is_written.then_some(0), "{writes:?}");
+        let pending = Versions { graph: &graph, flow: &flow }.pending(1);
+        assert_eq!(pending, u32::from(is_written), "{writes:?}");
+    }
 }
 
 #[test]
