@@ -114,8 +114,8 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     let [at, vendor, region] = [AT, VENDOR, REGION].map(|number| column(events, number));
     let [distance, fare] = [DISTANCE, FARE].map(|number| floats(events, number));
-    let (length, groups_max) = (shape.length_ms(), shape.groups_max(1));
-    baseline.run(&Rides { at, vendor, region, distance, fare, length, groups_max }, workers)
+    let rides = Rides { at, vendor, region, distance, fare };
+    baseline.run(&rides, shape.length_ms(), shape.groups_max(1), workers)
 }
 
 struct Rides<'a> {
@@ -124,28 +124,14 @@ struct Rides<'a> {
     region: &'a [i64],
     distance: &'a [f64],
     fare: &'a [f64],
-    length: i64,
-    groups_max: usize,
 }
 
 impl Aggregation<4> for Rides<'_> {
     type Part = Mean;
 
-    fn events(&self) -> usize {
-        self.at.len()
-    }
-
-    fn length(&self) -> i64 {
-        self.length
-    }
-
-    fn groups_max(&self) -> usize {
-        self.groups_max
-    }
-
     #[inline(always)]
-    fn at(&self, ride: usize) -> i64 {
-        self.at[ride]
+    fn times(&self) -> &[i64] {
+        self.at
     }
 
     #[inline(always)]

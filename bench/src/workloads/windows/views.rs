@@ -88,36 +88,21 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
 /// The baselines.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     let [at, campaign, kind] = [AT, CAMPAIGN, KIND].map(|number| column(events, number));
-    let groups_max = shape.groups_max(KINDS as u64);
-    baseline.run(&Views { at, campaign, kind, length: shape.length_ms(), groups_max }, workers)
+    baseline.run(&Views { at, campaign, kind }, shape.length_ms(), shape.groups_max(KINDS as u64), workers)
 }
 
 struct Views<'a> {
     at: &'a [i64],
     campaign: &'a [i64],
     kind: &'a [i64],
-    length: i64,
-    groups_max: usize,
 }
 
 impl Aggregation<3> for Views<'_> {
     type Part = Count;
 
-    fn events(&self) -> usize {
-        self.at.len()
-    }
-
-    fn length(&self) -> i64 {
-        self.length
-    }
-
-    fn groups_max(&self) -> usize {
-        self.groups_max
-    }
-
     #[inline(always)]
-    fn at(&self, event: usize) -> i64 {
-        self.at[event]
+    fn times(&self) -> &[i64] {
+        self.at
     }
 
     #[inline(always)]

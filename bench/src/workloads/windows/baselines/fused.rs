@@ -25,10 +25,11 @@ pub trait Buffer<P: Part>: Sync {
 pub fn run<const COLUMNS: usize, A: Aggregation<COLUMNS>, B: Buffer<A::Part>>(
     aggregation: &A,
     windows: Windows,
+    groups_max: usize,
     workers: usize,
 ) -> Vec<Rows<COLUMNS>> {
-    let ring = Ring::new(workers, windows.count, || B::new(workers, aggregation.groups_max()));
-    let blocks = Blocks::new(aggregation.events(), workers);
+    let ring = Ring::new(workers, windows.count, || B::new(workers, groups_max));
+    let blocks = Blocks::new(aggregation.times().len(), workers);
     std::thread::scope(|scope| {
         let work_on = |worker| {
             let (ring, blocks) = (&ring, &blocks);
@@ -58,7 +59,7 @@ fn work<const COLUMNS: usize, A: Aggregation<COLUMNS>, B: Buffer<A::Part>>(
             if !aggregation.passes(event) {
                 continue;
             }
-            let at = aggregation.at(event);
+            let at = aggregation.times()[event];
             if at >= end {
                 drop(writer);
                 let next = windows.holding(at);

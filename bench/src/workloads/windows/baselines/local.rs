@@ -2,11 +2,9 @@
 
 use super::fused::Buffer;
 use super::part::Part;
-use super::{groups_max, home};
+use super::{NOBODY, groups_max, home};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Of a place without a group.
-const NOBODY: i64 = i64::MIN;
 const PLACES_MIN: usize = 1 << 10;
 
 /// Groups in a hash table with open addressing.

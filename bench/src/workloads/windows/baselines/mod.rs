@@ -49,13 +49,20 @@ impl Baseline {
         }
     }
 
-    /// What the workers put out, each for itself.
-    pub fn run<const COLUMNS: usize>(self, of: &impl Aggregation<COLUMNS>, workers: usize) -> Vec<Output> {
-        let Some(windows) = Windows::of(of) else { return vec![Rows::new(of.names()).output()] };
+    /// What the workers put out, each for itself. `length`: of a window, milliseconds; `groups_max`: the groups that a window
+    /// has at the most.
+    pub fn run<const COLUMNS: usize>(
+        self,
+        of: &impl Aggregation<COLUMNS>,
+        length: i64,
+        groups_max: usize,
+        workers: usize,
+    ) -> Vec<Output> {
+        let Some(windows) = Windows::of(of.times(), length) else { return vec![Rows::new(of.names()).output()] };
         let rows = match self {
             Baseline::Up => partitioned::run(of, windows, workers),
-            Baseline::Late => fused::run::<COLUMNS, _, local::Tables<_>>(of, windows, workers),
-            Baseline::Global => fused::run::<COLUMNS, _, shared::Table<_>>(of, windows, workers),
+            Baseline::Late => fused::run::<COLUMNS, _, local::Tables<_>>(of, windows, groups_max, workers),
+            Baseline::Global => fused::run::<COLUMNS, _, shared::Table<_>>(of, windows, groups_max, workers),
         };
         rows.into_iter().map(Rows::output).collect()
     }
@@ -66,16 +73,13 @@ pub trait Aggregation<const COLUMNS: usize>: Sync {
     /// What is aggregated of a group.
     type Part: Part;
 
-    /// Events in all.
-    fn events(&self) -> usize;
-    /// The length of a window, milliseconds.
-    fn length(&self) -> i64;
-    /// The groups that a window has at the most.
-    fn groups_max(&self) -> usize;
-    /// The time of an event.
-    fn at(&self, event: usize) -> i64;
+    /// The times of all events.
+    fn times(&self) -> &[i64];
     /// Whether an event counts.
-    fn passes(&self, event: usize) -> bool;
+    #[inline(always)]
+    fn passes(&self, _event: usize) -> bool {
+        true
+    }
     /// Its group, which is never the least of all ints.
     fn key(&self, event: usize) -> i64;
     /// What is aggregated of it.
@@ -96,13 +100,10 @@ struct Windows {
 
 impl Windows {
     /// None where there are no events.
-    fn of<const COLUMNS: usize>(aggregation: &impl Aggregation<COLUMNS>) -> Option<Windows> {
-        let last = aggregation.events().checked_sub(1)?;
-        let length = aggregation.length();
-        let first = aggregation.at(0).div_euclid(length);
-        let mut windows = Windows { length, first, count: 0 };
-        windows.count = windows.holding(aggregation.at(last)) + 1;
-        Some(windows)
+    fn of(times: &[i64], length: i64) -> Option<Windows> {
+        let (first, last) = (times.first()?.div_euclid(length), times.last()?);
+        let windows = Windows { length, first, count: 0 };
+        Some(Windows { count: windows.holding(*last) + 1, ..windows })
     }
 
     /// The window that holds an instant.
@@ -144,6 +145,9 @@ impl Blocks {
         (start < self.events).then(|| start..(start + BLOCK).min(self.events))
     }
 }
+
+/// Of a place of a hash table without a group.
+const NOBODY: i64 = i64::MIN;
 
 /// The groups of a hash table with so many places at the most.
 fn groups_max(places: usize) -> usize {

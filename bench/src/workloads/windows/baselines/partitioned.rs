@@ -185,7 +185,7 @@ pub fn run<const COLUMNS: usize, A: Aggregation<COLUMNS>>(
     workers: usize,
 ) -> Vec<Rows<COLUMNS>> {
     let exchange = Exchange::new(workers);
-    let blocks = Blocks::new(aggregation.events(), workers);
+    let blocks = Blocks::new(aggregation.times().len(), workers);
     std::thread::scope(|scope| {
         for producer in 0..workers {
             let (exchange, blocks) = (&exchange, &blocks);
@@ -205,7 +205,7 @@ fn produce<const COLUMNS: usize, A: Aggregation<COLUMNS>>(
     partition: Partition<'_, <A::Part as Part>::Value>,
     blocks: &Blocks,
 ) {
-    let project = |event| Tuple { at: of.at(event), key: of.key(event), value: of.value(event) };
+    let project = |event| Tuple { at: of.times()[event], key: of.key(event), value: of.value(event) };
     let project = Project { project, next: Box::new(partition) };
     let mut filter: Box<dyn Operator<usize>> =
         Box::new(Filter { passes: |event| of.passes(event), next: Box::new(project) });

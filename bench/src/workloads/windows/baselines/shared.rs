@@ -4,11 +4,8 @@
 
 use super::fused::Buffer;
 use super::part::Part;
-use super::{home, places_for};
+use super::{NOBODY, home, places_for};
 use std::sync::atomic::{AtomicI64, Ordering};
-
-/// Of a place without a group.
-const NOBODY: i64 = i64::MIN;
 
 struct Place<S> {
     key: AtomicI64,

@@ -40,12 +40,12 @@ pub fn query(shape: &Shape) -> Query {
         tables: vec![],
         events,
         needed: &[AT, SPEED, PLACE[0], PLACE[1], PLACE[2]],
-        by_map: Box::new(move |events| run::<ByMap>(&Reports::of(events, length, 0))),
-        by_array: Some(Box::new(move |events| run::<ByArray>(&Reports::of(events, length, 0)))),
+        by_map: Box::new(move |events| run::<ByMap>(&Reports::of(events), length)),
+        by_array: Some(Box::new(move |events| run::<ByArray>(&Reports::of(events), length))),
     }
 }
 
-fn run<I: Index>(reports: &Reports) -> Output {
+fn run<I: Index>(reports: &Reports, length: i64) -> Output {
     let mut rows = Rows::new(NAMES);
     let mut open = Groups::<I, SmallMean>::default();
     let mut end = i64::MIN;
@@ -53,10 +53,10 @@ fn run<I: Index>(reports: &Reports) -> Output {
         open.iter().for_each(|&(segment, speeds)| rows.push(reports.row(end, segment, speeds)));
         open.clear();
     };
-    for report in 0..reports.events() {
-        if reports.at[report] >= end {
+    for (report, &at) in reports.at.iter().enumerate() {
+        if at >= end {
             close(&mut open, end);
-            end = end_of(reports.at[report], reports.length);
+            end = end_of(at, length);
         }
         open.group(reports.key(report)).add(reports.value(report));
     }
@@ -66,21 +66,19 @@ fn run<I: Index>(reports: &Reports) -> Output {
 
 /// The baselines.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
-    baseline.run(&Reports::of(events, shape.length_ms(), shape.groups_max(1)), workers)
+    baseline.run(&Reports::of(events), shape.length_ms(), shape.groups_max(1), workers)
 }
 
 struct Reports<'a> {
     at: &'a [i64],
     speed: &'a [i64],
     place: [&'a [i64]; 3],
-    length: i64,
-    groups_max: usize,
 }
 
 impl<'a> Reports<'a> {
-    fn of(events: &'a RecordBatch, length: i64, groups_max: usize) -> Self {
+    fn of(events: &'a RecordBatch) -> Self {
         let place = PLACE.map(|number| column(events, number));
-        Reports { at: column(events, AT), speed: column(events, SPEED), place, length, groups_max }
+        Reports { at: column(events, AT), speed: column(events, SPEED), place }
     }
 }
 
@@ -90,25 +88,9 @@ const SEGMENTS_MAX: i64 = 128;
 impl Aggregation<5> for Reports<'_> {
     type Part = SmallMean;
 
-    fn events(&self) -> usize {
-        self.at.len()
-    }
-
-    fn length(&self) -> i64 {
-        self.length
-    }
-
-    fn groups_max(&self) -> usize {
-        self.groups_max
-    }
-
     #[inline(always)]
-    fn at(&self, report: usize) -> i64 {
-        self.at[report]
-    }
-
-    fn passes(&self, _report: usize) -> bool {
-        true
+    fn times(&self) -> &[i64] {
+        self.at
     }
 
     #[inline(always)]

@@ -46,39 +46,22 @@ fn run(events: &RecordBatch, length: i64) -> Output {
 /// The baselines.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     let [at, auction, price] = [AT, AUCTION, PRICE].map(|number| column(events, number));
-    baseline.run(&Bids { at, auction, price, length: shape.length_ms() }, workers)
+    baseline.run(&Bids { at, auction, price }, shape.length_ms(), 1, workers)
 }
 
 struct Bids<'a> {
     at: &'a [i64],
     auction: &'a [i64],
     price: &'a [i64],
-    length: i64,
 }
 
 /// All bids are of one group.
 impl Aggregation<3> for Bids<'_> {
     type Part = Best;
 
-    fn events(&self) -> usize {
-        self.at.len()
-    }
-
-    fn length(&self) -> i64 {
-        self.length
-    }
-
-    fn groups_max(&self) -> usize {
-        1
-    }
-
     #[inline(always)]
-    fn at(&self, bid: usize) -> i64 {
-        self.at[bid]
-    }
-
-    fn passes(&self, _bid: usize) -> bool {
-        true
+    fn times(&self) -> &[i64] {
+        self.at
     }
 
     fn key(&self, _bid: usize) -> i64 {
