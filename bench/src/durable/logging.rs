@@ -8,15 +8,13 @@
 use super::recovery::{Recovered, killed, live, recover};
 use super::{DurableBench, EVENTS, open, run_timed, run_with, source};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use std::fmt::{self, Display};
+use clap::ValueEnum;
 use std::path::Path;
 use std::process::Command;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidemill_model::Type;
-use tidemill_model::Value;
+use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, literal, named};
 use tidemill_plan::{Plan, StreamRef, analyze};
 use tidemill_runtime::{
@@ -33,7 +31,7 @@ const RELEASED: u64 = 4_000_000;
 const ONE_BY_ONE: Duration = Duration::from_secs(2);
 
 /// What is logged of a chain, and replayed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Way {
     /// What crosses the border; the chain is replayed from it.
     Border,
@@ -44,7 +42,9 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::Border, Way::Full, Way::Strong];
+    fn name(self) -> String {
+        self.to_possible_value().expect("none is hidden").get_name().into()
+    }
 
     fn engine(self, length: usize) -> Engine {
         let (plan, logging) = match self {
@@ -62,24 +62,6 @@ impl Way {
             Way::Border | Way::Full => 1,
             Way::Strong => length,
         }
-    }
-}
-
-impl Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Way::Border => "border",
-            Way::Full => "full",
-            Way::Strong => "strong",
-        })
-    }
-}
-
-impl FromStr for Way {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Way::ALL.into_iter().find(|way| way.to_string() == text).ok_or(())
     }
 }
 
@@ -144,7 +126,8 @@ fn batch(runs: usize) -> RecordBatch {
 /// A run of one until it is killed: `LENGTH border`, `LENGTH full` or `LENGTH strong`.
 pub fn live_chain(chain: &str, state: &Path) {
     let (length, way) = chain.split_once(' ').expect("a length and a way of logging");
-    let (length, way): (usize, Way) = (length.parse().expect("a number"), way.parse().expect("a way of logging"));
+    let (length, way): (usize, Way) =
+        (length.parse().expect("a number"), Way::from_str(way, false).expect("a way of logging"));
     live(&way.engine(length), &batch(way.runs(length)), state);
 }
 
@@ -155,7 +138,7 @@ pub fn measure(bench: &DurableBench) {
         let events = (bench.events / length).min(RELEASED as usize);
         let (_, seconds) = run_timed(&Way::Border.engine(length), source(&batch(1), events), None, &Arc::default());
         print!("  {length}: {:.2}", events as f64 / seconds / 1e6);
-        Way::ALL.into_iter().for_each(|way| recovered(bench, length, way, events as u64));
+        Way::value_variants().iter().for_each(|&way| recovered(bench, length, way, events as u64));
         println!();
     }
     println!("the same one by one, each transaction that is logged durable before the next: events/s");
@@ -168,9 +151,9 @@ pub fn measure(bench: &DurableBench) {
 /// Prints the rates of a run that is killed, and of the one that goes on.
 fn recovered(bench: &DurableBench, length: usize, way: Way, events: u64) {
     let state = bench.fresh("logging");
-    let runs = way.runs(length);
+    let (runs, name) = (way.runs(length), way.name());
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["durable", "--chain", &format!("{length} {way}"), "--live"]).arg(&state);
+    command.args(["durable", "--chain", &format!("{length} {name}"), "--live"]).arg(&state);
     let (released, seconds) = killed(&mut command, |_, released| released >= events * runs as u64);
     let bytes: u64 = std::fs::read_dir(state.join("log"))
         .expect("a log")
@@ -179,7 +162,7 @@ fn recovered(bench: &DurableBench, length: usize, way: Way, events: u64) {
     let Recovered { loaded, whole, events } = recover(&way.engine(length), &batch(runs), &state);
     let of_chain = |events: u64| events as f64 / runs as f64;
     print!(
-        "; {way} {:.2} live, {:.1} bytes an event, {:.2} recovered in {whole:.2} s",
+        "; {name} {:.2} live, {:.1} bytes an event, {:.2} recovered in {whole:.2} s",
         of_chain(released) / seconds / 1e6,
         bytes as f64 / of_chain(events),
         of_chain(events) / (whole - loaded) / 1e6,
