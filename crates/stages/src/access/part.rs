@@ -63,10 +63,7 @@ impl Memory {
         wants: Wants,
     ) {
         match ahead.filter(|ahead| ahead.has(machine, epoch, selection, wants)) {
-            Some(ahead) => {
-                self.listing.forget();
-                mem::swap(&mut self.listing, ahead);
-            }
+            Some(ahead) => mem::swap(&mut self.listing, ahead),
             None => self.listing.fill(machine, epoch, selection, wants),
         }
     }
@@ -142,6 +139,8 @@ impl Part {
         selection: Selection,
         (method, workers): (Method, u32),
     ) -> Part {
+        // It may be of the epoch that these buffers were used for last.
+        memory.listing.forget();
         if let Some(wants) = Wants::of(machine, method) {
             memory.list(machine, epoch, ahead, &selection, wants);
         }
@@ -379,6 +378,21 @@ mod tests {
         listing.fill_ahead(&machine, &epoch, wants);
         epoch.work.inputs[InputId::from(0)].rows[0].swap(0, 1);
         listing.has(&machine, &epoch, &Selection::all(0..epoch.transactions()), wants);
+    }
+
+    /// A part that runs serially has listed nothing, whatever its buffers were used for before.
+    #[test]
+    fn a_serial_part_has_not_listed_what_the_part_before_it_had() {
+        let machine = machine(program(), &[0]);
+        let (epoch, mut listing) = (transfers(&machine), Listing::new(&machine));
+        let method = policy("transaction");
+        listing.fill_ahead(&machine, &epoch, Wants::of(&machine, method).expect("a parallel policy"));
+        listing.took = 7;
+        let all = || Selection::all(0..epoch.transactions());
+        let parallel = Part::new(&machine, Memory::new(&machine, &[0]), &epoch, Some(&mut listing), all(), (method, 1));
+        assert_eq!((parallel.listed(), listing.took), (7, 0));
+        let serial = Part::new(&machine, parallel.memory, &epoch, None, all(), (policy("epoch"), 1));
+        assert_eq!(serial.listed(), 0);
     }
 
     /// Notes which worker runs what, and runs nothing.
