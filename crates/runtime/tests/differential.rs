@@ -142,7 +142,7 @@ fn check(subject: &Subject, engine: &Engine, options: Options, batch_size: usize
 /// Each scheduling with each number of workers, in half of the sizes of epochs, in turns.
 #[test]
 fn adversarial_histories() {
-    for (number, (name, history)) in adversarial().into_iter().enumerate() {
+    for (place, (name, history)) in adversarial().into_iter().enumerate() {
         let subject = Subject::new(history);
         let mut engine = Engine::new(subject.program.clone()).expect(name);
         for (position, workers) in [1, 2, 3, 16].into_iter().enumerate() {
@@ -162,7 +162,7 @@ fn adversarial_histories() {
                     (EpochSize::Events(7), 5),
                     (EpochSize::Auto, 4),
                 ];
-                let turn = (number + position + way) % 2;
+                let turn = (place + position + way) % 2;
                 for (epoch, batch_size) in sizes.into_iter().skip(turn).step_by(2) {
                     let options = Options { workers, scheduling, epoch, ..Options::default() };
                     engine = afresh(engine, &options, batch_size);
