@@ -4,6 +4,7 @@
 
 mod model;
 
+use model::Access;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
@@ -196,20 +197,6 @@ fn no_lock_runs_each_transaction_once() {
     }
 }
 
-/// A transaction on few rows, each of them once, in parts or whole.
-fn random_transaction(random: &mut Random, rows: u64) -> model::Transaction {
-    let parts = random.below(4) as u8;
-    let mut accesses: Vec<model::Access> = Vec::new();
-    for _ in 0..random.below(5) {
-        let row = random.below(rows);
-        if accesses.iter().all(|access| access.0 != row) {
-            let part = random.below(u64::from(parts) + 1) as u32;
-            accesses.push((row, part, part < u32::from(parts.max(1)) && random.below(3) > 0));
-        }
-    }
-    (parts, accesses)
-}
-
 fn work_on(model: &model::Model, workers: usize) {
     thread::scope(|scope| {
         for id in 0..workers {
@@ -230,7 +217,7 @@ fn schemes_on_versions_end_as_serially() {
         let (scheme, baseline) = &mut baselines[round % 4];
         let workers = 1 + random.below(4) as usize;
         let rows = [2, 6, 50][random.below(3) as usize];
-        let transactions = (0..random.below(120)).map(|_| random_transaction(&mut random, rows)).collect();
+        let transactions = (0..random.below(120)).map(|_| model::random_transaction(&mut random, rows)).collect();
         let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
         let mut model = model::Model::under_scheme(transactions, aborting, *scheme, std::mem::take(baseline));
         work_on(&model, workers);
@@ -245,7 +232,8 @@ fn schemes_on_versions_end_as_serially() {
 #[test]
 fn tstream_pays_for_each_transaction_that_aborts_with_a_pass() {
     let _alive = watch();
-    let one_each = |parts: u8| (0..50).map(|t| (parts, vec![(t % 7, 0, true)])).collect::<Vec<model::Transaction>>();
+    let one_each =
+        |parts: u8| (0..50).map(|t| (parts, vec![Access::writes(t % 7, 0)])).collect::<Vec<model::Transaction>>();
     for parts in [0, 1] {
         for (aborting, passes) in [(0, 1), (1, 2)] {
             let mut model = model::Model::under_scheme(one_each(parts), aborting, Scheme::TStream, Baseline::new());
@@ -282,9 +270,9 @@ fn tstream_ends_each_round_once() {
     let alive = watch();
     let mut baseline = Baseline::new();
     // Each row is written twice, from the second row on after a read of the row before: ever fewer of 40 chains are left.
-    let first = (0..40).map(|row| (0, vec![(row, 0, true)]));
-    let second = (1..40).map(|row| (0, vec![(row, 0, true), (row - 1, 0, false)]));
-    let transactions: Vec<model::Transaction> = first.chain([(0, vec![(0, 0, true)])]).chain(second).collect();
+    let first = (0..40).map(|row| (0, vec![Access::writes(row, 0)]));
+    let second = (1..40).map(|row| (0, vec![Access::writes(row, 0), Access::reads(row - 1, 0)]));
+    let transactions: Vec<model::Transaction> = first.chain([(0, vec![Access::writes(0, 0)])]).chain(second).collect();
     for round in 0..5000 {
         alive.send(()).expect("it watches");
         let scheme = [Scheme::TStream, Scheme::TStreamDealt(2)][round % 2];

@@ -4,6 +4,7 @@
 
 mod model;
 
+use model::Access;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -325,7 +326,7 @@ fn a_panic_in_a_repair_says_where() {
     for policy in ["operation,lazy", "operation,bfs,eager", "chain,dfs,lazy"] {
         let policy = policy.parse().expect("a policy");
         let mut transactions = model::aborts_that_turn_round(2);
-        transactions.push((1, vec![(5_000, 0, true)]));
+        transactions.push((1, vec![Access::writes(5_000, 0)]));
         let faulty = Faulty(model::Model::new(transactions, 2, policy, &[0]));
         let panics = |id| {
             let work = AssertUnwindSafe(|| faulty.0.executor.work(&mut Worker::new(id), &faulty));

@@ -11,6 +11,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
+use model::Access;
 use tidemill_schedule::{Baseline, Execute, Executor, Policy, Progress, Scheme, Worker};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses};
 
@@ -153,8 +154,11 @@ fn three_workers() {
 
 /// Two workers on an epoch over versions.
 fn check_versions(policy: &str, aborting: u32, preemptions: usize) {
-    let transactions =
-        vec![(2, vec![(0, 0, true), (1, 1, true)]), (1, vec![(1, 0, true), (0, 1, false)]), (0, vec![(0, 0, true)])];
+    let transactions = vec![
+        (2, vec![Access::writes(0, 0), Access::writes(1, 1)]),
+        (1, vec![Access::writes(1, 0), Access::reads(0, 1)]),
+        (0, vec![Access::writes(0, 0)]),
+    ];
     check_transactions(transactions, policy, aborting, preemptions);
 }
 
@@ -213,7 +217,11 @@ fn chains_as_units() {
 /// A unit of one share waits for one of another share: its worker parks until the other one has run that.
 #[test]
 fn a_turn_that_another_worker_gives() {
-    let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, true)])];
+    let transactions = vec![
+        (0, vec![Access::writes(0, 0)]),
+        (0, vec![Access::writes(1, 0)]),
+        (0, vec![Access::writes(0, 0), Access::writes(1, 0)]),
+    ];
     check_transactions(transactions, "operation,dfs", 0, 2);
 }
 
@@ -243,7 +251,11 @@ fn lazy_repair() {
 /// verdicts, which multiplies the schedules.
 #[test]
 fn tstream_in_rounds() {
-    let transactions = vec![(0, vec![(0, 0, true)]), (0, vec![(1, 0, true)]), (0, vec![(0, 0, true), (1, 0, false)])];
+    let transactions = vec![
+        (0, vec![Access::writes(0, 0)]),
+        (0, vec![Access::writes(1, 0)]),
+        (0, vec![Access::writes(0, 0), Access::reads(1, 0)]),
+    ];
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(move || {
@@ -285,6 +297,6 @@ fn a_part_runs_beside_one_that_runs_again() {
     let mut transactions = model::aborts_side_by_side(2);
     let [first, other] = [0, 1].map(|t: usize| transactions[t].1[0].0);
     transactions.truncate(1);
-    transactions.push((2, vec![(first, 0, true), (other, 1, true)]));
+    transactions.push((2, vec![Access::writes(first, 0), Access::writes(other, 1)]));
     check_transactions(transactions, "operation,eager", 2, 2);
 }

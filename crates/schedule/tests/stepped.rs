@@ -4,11 +4,12 @@
 
 mod model;
 
+use model::Model;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Policy, Progress, Worker};
 use tidemill_txn::sample::{self, Random};
-use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses, UseBuffer};
+use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses, Use, UseBuffer};
 
 /// Every policy that explores a graph, in every way to share.
 fn parallel_policies() -> Vec<Policy> {
@@ -138,15 +139,20 @@ fn check_in_place(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)
     trace
 }
 
-fn check_on_versions(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)> {
-    let mut random = Random::new(seed);
+/// An epoch on versions; `changes` what the executor is told of how rows are used.
+fn on_versions(policy: Policy, random: &mut Random, seed: u64, changes: impl FnOnce(&mut [Use])) -> Model {
     let rows = [2, 6, 50][random.below(3) as usize];
     let count = if seed.is_multiple_of(3) { 600 } else { random.below(100) };
-    let transactions = (0..count).map(|_| model::random_transaction(&mut random, rows)).collect();
+    let transactions = (0..count).map(|_| model::random_transaction(random, rows)).collect();
     let aborting = [0, 1, 2, 3, 10][random.below(5) as usize];
     // In turn on one socket, and every other worker on another.
     let sockets: Vec<usize> = (0..4).map(|worker| worker % (1 + seed as usize % 2)).collect();
-    let model = model::Model::new(transactions, aborting, policy, &sockets);
+    Model::told(transactions, aborting, policy, &sockets, changes)
+}
+
+fn check_on_versions(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)> {
+    let mut random = Random::new(seed);
+    let model = on_versions(policy, &mut random, seed, |_| {});
     let traced = Traced::new(&model);
     drive(&model.executor, &traced, workers, &mut random);
     assert_eq!(model.result(), model.expected(), "seed {seed}: {policy}, {workers} workers");
@@ -193,7 +199,7 @@ fn a_worker_that_is_never_helped_completes_every_policy() {
         let mut random = Random::new(3);
         if policy.on_versions() {
             let transactions = (0..300).map(|_| model::random_transaction(&mut random, 6)).collect();
-            let model = model::Model::new(transactions, 3, policy, &[0, 1, 0, 1]);
+            let model = Model::new(transactions, 3, policy, &[0, 1, 0, 1]);
             model.work(0);
             assert_eq!(model.result(), model.expected(), "{policy}");
         } else {
@@ -203,6 +209,113 @@ fn a_worker_that_is_never_helped_completes_every_policy() {
             (0..epoch.accesses().transactions() as u32).for_each(|transaction| serial.execute(0, transaction));
             in_place(&epoch, policy, 4, &mut random).work(&mut Worker::new(2), &rows);
             assert!(rows.result() == serial.result(), "{policy}");
+        }
+    }
+}
+
+/// A bug on purpose: what the executor is told of an epoch is wrong, or one of its calls does not do what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    /// A write is taken for a read, so what follows in the chain depends on the write before.
+    ForgetsWrites,
+    /// A part does not wait for a row that it reads.
+    ForgetsReaders,
+    /// An abort is not found.
+    LosesVotes,
+    /// What an aborted transaction wrote stays.
+    KeepsAborted,
+    /// What has read the values of an abort is no part of the repair.
+    HidesAborts,
+    /// What an abort affects is left as it is.
+    SkipsRedo,
+    /// What has read values that a repair has replaced is no part of the repair.
+    HidesRedos,
+}
+
+impl Bug {
+    const ALL: [Bug; 7] = [
+        Bug::ForgetsWrites,
+        Bug::ForgetsReaders,
+        Bug::LosesVotes,
+        Bug::KeepsAborted,
+        Bug::HidesAborts,
+        Bug::SkipsRedo,
+        Bug::HidesRedos,
+    ];
+
+    /// Whether a policy does what the bug is in.
+    fn is_in(self, policy: Policy) -> bool {
+        match self {
+            Bug::ForgetsWrites => policy.on_versions(),
+            Bug::ForgetsReaders | Bug::LosesVotes | Bug::KeepsAborted => policy.takes_apart(),
+            Bug::HidesAborts | Bug::SkipsRedo | Bug::HidesRedos => policy.speculates(),
+        }
+    }
+
+    /// Every fourth use that it can be in.
+    fn tell(self, uses: &mut [Use]) {
+        let told = |used: &Use| match self {
+            Bug::ForgetsWrites if used.writes() => Use::new(used.parts(), false),
+            Bug::ForgetsReaders if !used.writes() => Use::new(used.parts() & used.parts().wrapping_sub(1), false),
+            _ => *used,
+        };
+        let other = uses.iter_mut().filter(|used| told(used) != **used);
+        other.step_by(4).for_each(|used| *used = told(used));
+    }
+}
+
+/// Runs units with a bug.
+struct Buggy<'a> {
+    model: &'a Model,
+    bug: Option<Bug>,
+}
+
+impl Execute for Buggy<'_> {
+    fn execute(&self, worker: usize, unit: u32) {
+        self.model.execute(worker, unit);
+    }
+
+    fn is_apart(&self, transaction: u32) -> bool {
+        self.model.is_apart(transaction)
+    }
+
+    fn judge(&self, worker: usize, transaction: u32) -> bool {
+        self.bug != Some(Bug::LosesVotes) && self.model.judge(worker, transaction)
+    }
+
+    fn revert(&self, worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
+        match self.bug {
+            Some(Bug::KeepsAborted) => {}
+            Some(Bug::HidesAborts) => self.model.revert(worker, transaction, &mut |_| {}),
+            _ => self.model.revert(worker, transaction, changed),
+        }
+    }
+
+    fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
+        match self.bug {
+            Some(Bug::SkipsRedo) => false,
+            Some(Bug::HidesRedos) => self.model.redo(worker, transaction, parts, judged, &mut |_| {}),
+            _ => self.model.redo(worker, transaction, parts, judged, changed),
+        }
+    }
+}
+
+/// Whether an epoch ends otherwise than serially.
+fn differs(policy: Policy, seed: u64, bug: Option<Bug>) -> bool {
+    let mut random = Random::new(seed);
+    let model = on_versions(policy, &mut random, seed, |uses| bug.iter().for_each(|bug| bug.tell(uses)));
+    drive(&model.executor, &Buggy { model: &model, bug }, 3, &mut random);
+    model.result() != model.expected()
+}
+
+/// Each shows in the result of some epoch, which is right without the bug.
+#[test]
+fn planted_bugs_are_found() {
+    for bug in Bug::ALL {
+        for policy in parallel_policies().into_iter().filter(|policy| bug.is_in(*policy)) {
+            let found = (0..60).find(|&seed| differs(policy, seed, Some(bug)));
+            let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found under {policy}"));
+            assert!(!differs(policy, seed, None), "seed {seed}: {policy} differs without {bug:?}, too");
         }
     }
 }
@@ -269,7 +382,7 @@ fn many_more_workers_than_processors_complete_every_policy() {
     for policy in parallel_policies().into_iter().filter(|policy| policy.on_versions()) {
         let mut random = Random::new(5);
         let transactions = (0..400).map(|_| model::random_transaction(&mut random, 6)).collect();
-        let model = model::Model::new(transactions, 3, policy, &[0; 32]);
+        let model = Model::new(transactions, 3, policy, &[0; 32]);
         std::thread::scope(|scope| {
             for id in 0..32 {
                 let model = &model;

@@ -315,8 +315,8 @@ fn memory_goes_to_the_rows_of_other_keys() {
     assert!(subject.holds());
 }
 
-/// Random epochs with checkpoints, evictions and readers in between; returns whether the table was right throughout.
-fn history(seed: u64, wrongly: Wrongly) -> bool {
+/// Random epochs with checkpoints, evictions and readers in between; says what was not right.
+fn history(seed: u64, wrongly: Wrongly) -> Result<(), String> {
     let random = std::cell::Cell::new(seed);
     let below = |n: u64| {
         random.set(random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
@@ -336,14 +336,14 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
             if let Some(read) = reads.pop_front_if(|_| below(6) == 0)
                 && !subject.is_as_then(&read)
             {
-                return false;
+                return Err("a reader's rows have changed".to_owned());
             }
             let keys: BTreeSet<u64> = (0..below(6)).map(|_| below(500)).collect();
             points.push_back(subject.read_keys(&keys.into_iter().collect::<Vec<_>>()));
             if let Some(read) = points.pop_front_if(|_| below(2) == 0)
                 && !subject.has_rows_of_then(&read)
             {
-                return false;
+                return Err("rows that were read by their keys have changed".to_owned());
             }
             if below(3) == 0 {
                 subject.checkpoint();
@@ -355,15 +355,16 @@ fn history(seed: u64, wrongly: Wrongly) -> bool {
             }
         }
         let points_hold = points.iter().all(|read| subject.has_rows_of_then(read));
-        points_hold && subject.holds() && reads.iter().all(|read| subject.is_as_then(read))
+        let holds = points_hold && subject.holds() && reads.iter().all(|read| subject.is_as_then(read));
+        if holds { Ok(()) } else { Err("the rows are not those of the model".to_owned()) }
     }));
-    ran.unwrap_or(false)
+    ran.unwrap_or_else(|panic| Err(panic.downcast_ref::<String>().expect("a text").clone()))
 }
 
 #[test]
 fn random_epochs_checkpoints_and_evictions() {
     for seed in 0..200 {
-        assert!(history(seed, Wrongly::Nothing), "seed {seed}");
+        assert_eq!(history(seed, Wrongly::Nothing), Ok(()), "seed {seed}");
     }
 }
 
@@ -400,8 +401,13 @@ fn epochs_run_while_a_reader_waits_for_the_medium() {
 
 #[test]
 fn wrong_evictions_are_noticed() {
-    let found = [Wrongly::Dirty, Wrongly::Deletions].map(|wrongly| !(0..20).all(|seed| history(seed, wrongly)));
-    assert_eq!(found, [true, true]);
+    for wrongly in [Wrongly::Dirty, Wrongly::Deletions] {
+        let found = (0..20).find_map(|seed| Some((seed, history(seed, wrongly).err()?)));
+        let (seed, wrong) = found.expect("a table that is not right");
+        let shows = ["the rows are not those of the model", "have changed", "failed: key"];
+        assert!(shows.iter().any(|symptom| wrong.contains(symptom)), "it shows otherwise at seed {seed}: {wrong}");
+        assert_eq!(history(seed, Wrongly::Nothing), Ok(()), "seed {seed} is wrong without it, too");
+    }
 }
 
 #[test]

@@ -34,9 +34,10 @@ pub const PARTS_MAX: usize = 30;
 pub struct Use(u32);
 
 impl Use {
-    /// Used by the parts whose bits are set.
+    /// Used by the parts whose bits are set: by one at the most, if it is written.
     pub fn new(parts: u32, writes: bool) -> Self {
         debug_assert!(parts < 1 << PARTS_MAX, "parts {parts:#b}, more than {PARTS_MAX}");
+        debug_assert!(!writes || parts.count_ones() <= 1, "parts {parts:#b} use a slot that one of them writes");
         Use(parts | if writes { WRITES } else { 0 })
     }
 

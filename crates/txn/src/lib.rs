@@ -28,7 +28,7 @@
 //! | [`Accesses`], [`AccessBuffer`] | what an epoch touches, grouped by transaction |
 //! | [`Partitioning`], [`SortedAccesses`] | the stable radix partition of a slice of transactions: count, scatter |
 //! | [`Graph`], [`Linker`] | the graph: slices are assembled, partitions linked |
-//! | [`ChainSummary`], [`Properties`] | properties of a graph, for a decision model |
+//! | [`ChainSummary`] | the lengths of the chains of a graph |
 //! | [`Precedence`] | which unit waits for which |
 //! | [`Flow`], [`Versions`] | operations over versions of rows: which one reads the value of which |
 //! | [`Chains`] | the units of an epoch by chain, merged where chains wait for each other |
@@ -53,7 +53,6 @@ mod graph;
 mod link;
 mod partition;
 mod precedence;
-mod properties;
 pub mod reference;
 pub mod sample;
 mod state;
@@ -70,7 +69,6 @@ pub use graph::{Graph, Scratch, Slot};
 pub use link::Linker;
 pub use partition::{Partitioning, SortedAccesses, count, scatter};
 pub use precedence::Precedence;
-pub use properties::Properties;
 pub use state::{Event, State};
 pub use strata::Strata;
 pub use summary::ChainSummary;

@@ -4,8 +4,8 @@ use std::slice;
 use tidemill_txn::reference::{self, ReferenceGraph};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{
-    AccessBuffer, ChainSummary, Flow, Graph, Linker, Partitioning, Precedence, Properties, RowId, Scratch, Slot,
-    SortedAccesses, Strata, Use, UseBuffer, Verdicts, Versions,
+    AccessBuffer, ChainSummary, Flow, Graph, Linker, Partitioning, Precedence, RowId, Scratch, Slot, SortedAccesses,
+    Strata, Use, UseBuffer, Verdicts, Versions,
 };
 
 fn epoch(transactions: &[&[u64]]) -> AccessBuffer {
@@ -80,7 +80,6 @@ fn nothing_at_all() {
     let mut strata = Strata::new();
     strata.compute(&graph);
     assert_eq!(strata.depth(), 0);
-    assert_eq!(Properties::of(&graph, summary, &strata).parallelism(), 0.0);
     // And an epoch of no slices.
     let mut graph = Graph::new();
     graph.assemble(&mut []);
@@ -104,7 +103,7 @@ fn agrees_with_the_reference() {
         let computed: Vec<u32> = (0..graph.transactions()).map(|transaction| strata.of(transaction)).collect();
         assert_eq!(computed, levels, "round {round}");
         check_strata(&strata, &levels);
-        check_properties(&graph, summary, &strata);
+        check_summary(&graph, summary, &strata);
         operations += summary.operations;
     }
     assert!(operations > 50_000, "{operations} operations in all epochs");
@@ -127,13 +126,12 @@ fn check_strata(strata: &Strata, levels: &[u32]) {
     }
 }
 
-fn check_properties(graph: &Graph, summary: ChainSummary, strata: &Strata) {
-    let properties = Properties::of(graph, summary, strata);
+fn check_summary(graph: &Graph, summary: ChainSummary, strata: &Strata) {
     let edges: u32 = (0..graph.transactions()).map(|transaction| graph.pending(transaction)).sum();
     assert_eq!(summary.temporal_edges(), edges, "edges by their beginnings and by their ends");
     let roots = (0..graph.transactions()).filter(|&transaction| graph.pending(transaction) == 0).count();
-    assert_eq!(properties.roots as usize, roots);
-    assert!(properties.critical_path >= summary.longest, "a chain is a path");
+    assert_eq!(strata.stratum(0).len(), roots);
+    assert!(strata.depth() >= summary.longest, "a chain is a path");
     let operations: usize = (0..graph.transactions()).map(|transaction| graph.operations(transaction).count()).sum();
     assert_eq!(summary.operations as usize, operations);
 }
@@ -176,7 +174,7 @@ fn one_hot_row_is_one_chain() {
     assert_eq!(summary.at_least[14], 0);
     let mut strata = Strata::new();
     strata.compute(&graph);
-    assert_eq!(Properties::of(&graph, summary, &strata).parallelism(), 1.0);
+    assert_eq!(strata.depth(), 10_000);
 }
 
 #[test]

@@ -9,8 +9,39 @@ use tidemill_schedule::{Baseline, Execute, Executor, Known, Policy, Scheme, Work
 use tidemill_txn::sample::Random;
 use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, SortedAccesses, Use, UseBuffer};
 
-/// An access: the row, the part that it belongs to, whether it writes.
-pub type Access = (u64, u32, bool);
+/// An access to a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    row: u64,
+    /// The bits of the parts that use the row; where there is none of such a number, only the verdict operation does.
+    parts: u32,
+    /// The part that writes it.
+    writer: Option<u32>,
+}
+
+impl Access {
+    /// By a part that only reads, or by a whole transaction.
+    #[allow(dead_code, reason = "not all tests use all of it")]
+    pub fn reads(row: u64, part: u32) -> Access {
+        Access { row, parts: 1 << part, writer: None }
+    }
+
+    /// By a part that writes, or by a whole transaction.
+    #[allow(dead_code, reason = "not all tests use all of it")]
+    pub fn writes(row: u64, part: u32) -> Access {
+        Access { row, parts: 1 << part, writer: Some(part) }
+    }
+
+    /// Whether a part uses the row, or the whole transaction.
+    fn is_of(&self, part: Option<u32>) -> bool {
+        part.is_none_or(|part| self.parts >> part & 1 == 1)
+    }
+
+    /// Whether a part writes the row, or the whole transaction.
+    fn is_written_by(&self, part: Option<u32>) -> bool {
+        self.writer.is_some() && part.is_none_or(|part| self.writer == Some(part))
+    }
+}
 
 /// A transaction: how many parts it is in (0: whole), and its accesses.
 pub type Transaction = (u8, Vec<Access>);
@@ -57,7 +88,10 @@ pub fn aborts_that_turn_round(aborting: u32) -> Vec<Transaction> {
         let reads = mix(1 ^ found);
         let second = |value: u32| mix(mix(1 ^ value) ^ row(other));
         if aborts(reads) && aborts(second(written(0, reads, found))) && !aborts(second(found)) {
-            return vec![(1, vec![(first, 0, true)]), (1, vec![(first, 0, true), (other, 1, false)])];
+            return vec![
+                (1, vec![Access::writes(first, 0)]),
+                (1, vec![Access::writes(first, 0), Access::reads(other, 1)]),
+            ];
         }
     }
     unreachable!("there are rows enough")
@@ -68,21 +102,21 @@ pub fn aborts_that_turn_round(aborting: u32) -> Vec<Transaction> {
 pub fn aborts_side_by_side(aborting: u32) -> Vec<Transaction> {
     let aborts = |number: &u64| mix(mix(1 ^ row(*number))).is_multiple_of(aborting);
     let rows: Vec<u64> = (0..).filter(aborts).take(2).collect();
-    [1, 0].iter().flat_map(|&parts| rows.iter().map(move |&number| (parts, vec![(number, 0, true)]))).collect()
+    [1, 0].iter().flat_map(|&parts| rows.iter().map(move |&number| (parts, vec![Access::writes(number, 0)]))).collect()
 }
 
-/// A transaction on few rows, each of them once, in parts or whole.
+/// A transaction on few rows, each of them once, in parts or whole. Several parts may read a row that none of them writes.
 #[allow(dead_code, reason = "not all tests use all of it")]
 pub fn random_transaction(random: &mut Random, rows: u64) -> Transaction {
     let parts = random.below(4) as u8;
     let mut accesses: Vec<Access> = Vec::new();
     for _ in 0..random.below(5) {
         let row = random.below(rows);
-        if accesses.iter().all(|access| access.0 != row) {
-            // A part of no number is the verdict operation's alone: it only reads.
-            let part = random.below(u64::from(parts) + 1) as u32;
-            let judges = parts > 0 && part == u32::from(parts);
-            accesses.push((row, part, !judges && random.below(3) > 0));
+        if accesses.iter().all(|access| access.row != row) {
+            accesses.push(match random.below(2) {
+                0 => Access { row, parts: random.below(1 << parts) as u32, writer: None },
+                _ => Access::writes(row, random.below(u64::from(parts.max(1))) as u32),
+            });
         }
     }
     (parts, accesses)
@@ -92,7 +126,20 @@ impl Model {
     /// Prepares an epoch under a policy that works on versions, for workers on these sockets.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn new(transactions: Vec<Transaction>, aborting: u32, policy: Policy, sockets: &[usize]) -> Self {
+        Model::told(transactions, aborting, policy, sockets, |_| {})
+    }
+
+    /// The same; `changes` what the executor is told of how rows are used.
+    #[allow(dead_code, reason = "not all tests use all of it")]
+    pub fn told(
+        transactions: Vec<Transaction>,
+        aborting: u32,
+        policy: Policy,
+        sockets: &[usize],
+        changes: impl FnOnce(&mut [Use]),
+    ) -> Self {
         let mut model = Model::of(transactions, aborting, policy.takes_apart());
+        changes(&mut model.uses.uses);
         let mut run = SortedAccesses::new();
         run.partition(Partitioning::with_bits(1), model.epoch.accesses());
         model.executor = Executor::on_sockets(sockets);
@@ -126,11 +173,12 @@ impl Model {
         let mut first_slot = Vec::new();
         for (parts, accesses) in &transactions {
             first_slot.push(uses.uses.len() as u32);
-            epoch.push(accesses.iter().map(|(row, ..)| RowId(*row)));
+            epoch.push(accesses.iter().map(|access| RowId(access.row)));
             let apart = takes_apart && *parts > 0;
             uses.parts.push(if apart { *parts } else { 0 });
-            let mask = |part: u32| if apart && part < u32::from(*parts) { 1 << part } else { 0 };
-            uses.uses.extend(accesses.iter().map(|(_, part, writes)| Use::new(mask(*part), *writes)));
+            let all = if apart { (1 << parts) - 1 } else { 0 };
+            let used = |access: &Access| Use::new(access.parts & all, access.writer.is_some());
+            uses.uses.extend(accesses.iter().map(used));
         }
         let versions = uses.uses.iter().map(|_| AtomicU32::new(0)).collect();
         let transactions =
@@ -171,8 +219,8 @@ impl Model {
 
     /// A hash of what the accesses of a part (or all accesses) find.
     fn reads(&self, transaction: u32, part: Option<u32>) -> u32 {
-        let of_part = |(_, access): &(u32, &Access)| part.is_none_or(|part| access.1 == part);
-        self.slots(transaction).filter(of_part).fold(1, |all, (slot, access)| mix(all ^ self.source(slot, access.0)))
+        let used = self.slots(transaction).filter(|(_, access)| access.is_of(part));
+        used.fold(1, |all, (slot, access)| mix(all ^ self.source(slot, access.row)))
     }
 
     fn aborts(&self, transaction: u32) -> bool {
@@ -187,9 +235,9 @@ impl Model {
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
         let aborts = part.is_none() && self.aborts(transaction);
-        for (slot, &(number, p, writes)) in self.slots(transaction) {
-            if writes && part.is_none_or(|part| p == part) {
-                let found = self.source(slot, number);
+        for (slot, access) in self.slots(transaction) {
+            if access.is_written_by(part) {
+                let found = self.source(slot, access.row);
                 let value = if aborts { found } else { written(transaction, reads, found) };
                 self.versions[slot as usize].store(TORN, Relaxed);
                 self.versions[slot as usize].store(value, Relaxed);
@@ -210,18 +258,18 @@ impl Model {
             let t = t as u32;
             let find = |number: u64| *rows.get(&number).unwrap_or(&row(number));
             let reads = |part: Option<u32>| {
-                let of_part = accesses.iter().filter(|access| part.is_none_or(|part| access.1 == part));
-                of_part.fold(1, |all, access| mix(all ^ find(access.0)))
+                let used = accesses.iter().filter(|access| access.is_of(part));
+                used.fold(1, |all, access| mix(all ^ find(access.row)))
             };
             let aborts = self.aborting > 0 && mix(reads(None)).is_multiple_of(self.aborting);
-            let value = |&(number, part, writes): &Access| match (writes, aborts) {
-                (false, _) => 0,
-                (true, true) => find(number),
-                (true, false) => written(t, reads((*parts > 0).then_some(part)), find(number)),
+            let value = |access: &Access| match (access.writer, aborts) {
+                (None, _) => 0,
+                (Some(_), true) => find(access.row),
+                (Some(part), false) => written(t, reads((*parts > 0).then_some(part)), find(access.row)),
             };
             let values: Vec<u32> = accesses.iter().map(value).collect();
-            for (access, value) in accesses.iter().zip(&values).filter(|(access, _)| access.2) {
-                rows.insert(access.0, *value);
+            for (access, value) in accesses.iter().zip(&values).filter(|(access, _)| access.writer.is_some()) {
+                rows.insert(access.row, *value);
             }
             result.extend(values);
         }
@@ -245,9 +293,10 @@ impl Execute for Model {
 
     fn skip(&self, _worker: usize, unit: u32) {
         let (transaction, part) = self.flow().unit(unit);
-        for (slot, &(number, p, writes)) in self.slots(transaction) {
-            if writes && (p == part || !self.is_apart(transaction)) {
-                self.versions[slot as usize].store(self.source(slot, number), Relaxed);
+        let part = self.is_apart(transaction).then_some(part);
+        for (slot, access) in self.slots(transaction) {
+            if access.is_written_by(part) {
+                self.versions[slot as usize].store(self.source(slot, access.row), Relaxed);
             }
         }
     }
@@ -257,9 +306,9 @@ impl Execute for Model {
     }
 
     fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
-        for (slot, &(number, _, writes)) in self.slots(transaction) {
-            if writes {
-                let found = self.source(slot, number);
+        for (slot, access) in self.slots(transaction) {
+            if access.writer.is_some() {
+                let found = self.source(slot, access.row);
                 if self.versions[slot as usize].swap(found, Relaxed) != found {
                     changed(slot);
                 }
@@ -268,7 +317,7 @@ impl Execute for Model {
     }
 
     fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
-        let slots = || self.slots(transaction).filter(|(_, access)| access.2).map(|(slot, _)| slot);
+        let slots = || self.slots(transaction).filter(|(_, access)| access.writer.is_some()).map(|(slot, _)| slot);
         let before: Vec<u32> = slots().map(|slot| self.version(slot)).collect();
         let mut aborts = false;
         if self.is_apart(transaction) {

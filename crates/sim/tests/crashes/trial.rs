@@ -3,7 +3,7 @@
 use crate::source::{Again, Records};
 use crate::support::Subject;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -109,11 +109,13 @@ impl Setting {
     }
 }
 
-/// How the epochs of a seed are scheduled: by cost, which leaves epochs of few events to one worker, or by any policy.
+/// How the epochs of a seed are scheduled: by cost, which leaves epochs of few events to one worker, by MorphStream's model,
+/// or by any policy.
 fn scheduling(seed: u64) -> Scheduling {
     let mut random = Random::new(seed ^ 0x5ced_0000_0000);
     let policies = Policy::all();
     match random.below(3) {
+        0 if random.chance(20) => Scheduling::MorphStream,
         0 => Scheduling::Auto,
         _ => {
             let ways = policies[random.below(policies.len())].in_ways_to_share();
@@ -407,8 +409,8 @@ pub struct Outcome {
     pub in_recovery: u64,
     /// Processes that were asked to end early.
     pub stops: u64,
-    /// The policies under which epochs ran with several workers, in processes that came to an end.
-    pub shared: BTreeSet<String>,
+    /// By policy: the epochs that several workers accessed, in processes that came to an end.
+    pub shared: BTreeMap<String, u64>,
 }
 
 /// Runs a history to its end on a machine, which a stepped drive must name too: through up to three processes each of
@@ -446,10 +448,8 @@ pub fn run(
         let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), &setting);
         last_calls = (storage.call_count() - start).max(10);
         storage.heal();
-        if let Ok(summary) = &ended
-            && setting.workers > 1
-        {
-            outcome.shared.extend(summary.policies.iter().map(|ran| ran.policy.clone()));
+        for ran in ended.iter().flat_map(|summary| &summary.policies).filter(|ran| ran.workers > 1) {
+            *outcome.shared.entry(ran.policy.clone()).or_default() += ran.epochs;
         }
         let wrong = match ended {
             Ok(_) if setting.stop.is_some() && !storage.is_off() => {
