@@ -621,6 +621,7 @@ KINDS_OF_WINDOWS = {
 FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ms10": (1, ms10),
     "ms11": (2, ms11),
+    "ms11-costs": (1, simple("epochs of 1,024", "micros", log_x=10, **RATIO)),
     "ms11-time": (3, ms11_time),
     "ms12": (4, ms12),
     "ms13b": (3, ms13b),

@@ -56,7 +56,7 @@ impl Figure {
         let of_point = match &self.kind {
             Kind::Windows { points, workers } => return points.len() * workers.len() * rounds,
             Kind::Throughput | Kind::Decision { .. } => rounds * self.ways.len(),
-            Kind::Simulation => (2 * rounds - 1) * self.ways.len(),
+            Kind::Simulation => 3 * rounds * self.ways.len(),
             Kind::OverTime | Kind::Memory => self.ways.len(),
         };
         self.points.len() * of_point
@@ -120,7 +120,9 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let figure = |id, title, points, names| Figure { id, title, kind: Kind::Throughput, points, ways: ways(names) };
     let both = |k: &[Knobs]| vary(k, &[cost(0.2), cost(10.0)], |k, v| k.work = v);
     let ledger = both(&[small(Ledger)]);
-    let phases = small(LedgerPhases);
+    // MorphStream's thresholds are counts of dependencies in batches of the paper's size.
+    let phases = LedgerPhases.defaults(round_ns);
+    let by_cost = vary(&[small(LedgerPhases)], &[0.1, 0.2, 0.5, 1.0, 10.0], |k, v| k.work = cost(v));
     let gs = Knobs { work: cost(0.2), ..small(GrepSum) };
     let epochs = [1_280, 2_560, 5_120, 10_240, 20_480, 40_960, 81_920];
     let explore = "transaction,versions transaction,versions,bfs transaction,versions,dfs transaction transaction,bfs transaction,dfs";
@@ -140,8 +142,10 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
     let grouped = Knobs { theta: 0.9, epoch: 1_024, ..Workload::TollGroups.defaults(round_ns) };
     let grouped =
         vary(&vary(&[grouped], &[cost(0.2), cost(10.0)], |k, v| k.work = v), &[0.1, 0.5, 0.9], |k, v| k.abort = v);
-    let mut dynamic = ways("auto morphstream tstream pat:16 lal");
-    dynamic.extend(all_policies().into_iter().filter(|way| way.scheduling != Scheduling::Auto));
+    let dynamic = ways(
+        "auto morphstream tstream pat:16 lal epoch transaction transaction,versions transaction,versions,bfs \
+         chain,dfs,eager chain,lazy operation,eager operation,lazy",
+    );
     let over_time = ways(
         "auto morphstream tstream pat:16 epoch transaction transaction,versions transaction,versions,bfs operation,lazy",
     );
@@ -153,6 +157,15 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
             kind: Kind::Decision { epochs: 64 },
             points: vec![(LedgerPhases, phases)],
             ways: dynamic,
+        },
+        Figure {
+            kind: Kind::Decision { epochs: 64 },
+            ..figure(
+                "ms11-costs",
+                "dynamic workload, over the cost of functions",
+                of(LedgerPhases, by_cost),
+                "auto epoch transaction transaction,bfs transaction,dfs",
+            )
         },
         Figure {
             id: "ms11-time",

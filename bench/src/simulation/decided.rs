@@ -36,7 +36,7 @@ impl<'a> Decided<'a> {
         let mut taken = 0.0;
         for _ in 0..EPOCHS {
             if decision.wants_sample(transactions) {
-                decision.sample(operations, serial.access(1) as u64, serial.stages() as u64);
+                decision.sample(operations, serial.access(1) as u64, serial.stages(workers) as u64);
             }
             if let Some(SurveyWanted::Paths { operations: wanted }) = decision.wants_survey(operations) {
                 let survey = self.survey(wanted, workers);
@@ -56,7 +56,7 @@ impl<'a> Decided<'a> {
                 aborted: 0,
                 access_ns: access as u64,
                 useful_ns: model.transactions().iter().sum::<f64>() as u64,
-                other_ns: model.stages() as u64,
+                other_ns: model.stages(workers) as u64,
             });
         }
         let bounds = self.policies.iter().map(|(_, model)| model.bound(workers));

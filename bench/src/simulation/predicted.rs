@@ -11,16 +11,38 @@ const LINES: f64 = 2.0;
 /// A part's verdict operation, of its transaction.
 const VERDICT: f64 = 0.1;
 
-/// Of what a graph costs to build with one worker, the share that one worker does also where there are more: locating
-/// and partitioning, of these and linking (the constants of the decision's model); on versions also laying them out;
-/// structured also finding strata.
-const fn serial_share(on_versions: bool, structured: bool) -> f64 {
-    const LOCATE: f64 = 14.0;
-    const LINK: f64 = 12.0;
-    const LAY_OUT: f64 = 14.0;
-    const STRATA: f64 = 25.0;
-    let alone = LOCATE + if on_versions { LAY_OUT } else { 0.0 } + if structured { STRATA } else { 0.0 };
-    alone / (alone + LINK)
+/// What building a graph takes with one worker, nanoseconds of an epoch.
+struct Construct {
+    /// Listing and partitioning accesses, and laying out versions: prepare does it where there are several workers.
+    listed: f64,
+    /// What one worker does while the others wait: finding strata; under a scheme, all that is not listed.
+    alone: f64,
+    /// What all workers share: linking.
+    linked: f64,
+}
+
+impl Construct {
+    /// Divides what was measured in proportion to the constants of the decision's model.
+    fn of(method: Method, measured: f64) -> Construct {
+        const LOCATE: f64 = 14.0;
+        const LINK: f64 = 12.0;
+        const LAY_OUT: f64 = 14.0;
+        const STRATA: f64 = 25.0;
+        let listed = LOCATE + if method.on_versions() { LAY_OUT } else { 0.0 };
+        let (alone, linked) = match method {
+            Method::Scheme(_) => (LINK, 0.0),
+            Method::Policy(Policy { explore: Explore::Unstructured, .. }) => (0.0, LINK),
+            Method::Policy(_) => (STRATA, LINK),
+        };
+        let scale = measured / (listed + alone + linked);
+        Construct { listed: listed * scale, alone: alone * scale, linked: linked * scale }
+    }
+
+    /// The part of it that is in access, on this number of workers.
+    fn in_access(&self, workers: usize) -> f64 {
+        let listed = if workers > 1 { 0.0 } else { self.listed };
+        listed + self.alone + self.linked / workers as f64
+    }
 }
 
 /// How an epoch is executed.
@@ -40,17 +62,15 @@ pub struct Predicted {
     on_versions: bool,
     graph: Graph,
     flow: Flow,
-    /// Per transaction, the chain whose owner runs it, where chains are owned and transactions are units.
+    /// Per transaction, the number of the owner that runs it, where rows are owned and transactions are units.
     owners: Option<Vec<u32>>,
     /// Per unit, what it does; nanoseconds, as all that follows.
     weight: Vec<f64>,
     costs: Costs,
-    /// Building the graph with one worker, and the share of it that one worker does in any case.
-    construct: f64,
-    alone: f64,
+    construct: Construct,
     /// What comes after all units.
     other: f64,
-    /// Running again what aborts affected: under a policy one worker does it, in rounds all of them do.
+    /// Running again what aborts affected, with one worker. All share it.
     redo: f64,
     /// The other stages.
     stages: f64,
@@ -93,12 +113,9 @@ impl Predicted {
         let transfer = LINES * line_ns;
         let costs =
             Costs { unit: per_epoch(explore) / units, transfer, barrier: 2.0 * transfer, line: line_ns, insert };
-        let (way, alone) = match method {
-            Method::Scheme(scheme) => (way_of(scheme, shape, &graph, &flow, &uses), 1.0),
-            Method::Policy(policy) => {
-                let structured = policy.explore != Explore::Unstructured;
-                (Way::Policy(policy), serial_share(on_versions, structured))
-            }
+        let way = match method {
+            Method::Scheme(scheme) => way_of(scheme, shape, &graph, &flow, &uses),
+            Method::Policy(policy) => Way::Policy(policy),
         };
         let is_owned = matches!(
             way,
@@ -108,7 +125,7 @@ impl Predicted {
                 ..
             })
         );
-        let owners = is_owned.then(|| first_chains(&graph));
+        let owners = is_owned.then(|| owners(shape));
         let stages = &one.stage_seconds;
         Predicted {
             events,
@@ -119,8 +136,7 @@ impl Predicted {
             owners,
             weight,
             costs,
-            construct: per_epoch(times.construct),
-            alone,
+            construct: Construct::of(method, per_epoch(times.construct)),
             other: per_epoch(times.other + times.sync),
             redo: per_epoch(times.abort),
             stages: per_epoch(stages.prepare + stages.finish),
@@ -138,24 +154,24 @@ impl Predicted {
         self.events
     }
 
-    /// The other stages of an epoch, nanoseconds of one worker.
-    pub fn stages(&self) -> f64 {
-        self.stages
+    /// The other stages of an epoch in a pipeline of so many workers, nanoseconds of one worker.
+    pub fn stages(&self, workers: usize) -> f64 {
+        let lists = workers > 1 && !self.is_serial();
+        self.stages + if lists { self.construct.listed } else { 0.0 }
     }
 
     /// The access stage of an epoch, nanoseconds.
     pub fn access(&self, workers: usize) -> f64 {
-        let construct = self.construct * (self.alone + (1.0 - self.alone) / workers as f64);
+        if self.is_serial() {
+            return self.transactions.iter().sum::<f64>() + self.construct.in_access(1) + self.other;
+        }
         let explored = match &self.way {
-            Way::Policy(Policy { granularity: Granularity::Epoch, .. }) => {
-                return self.transactions.iter().sum::<f64>() + self.construct + self.other;
-            }
             Way::Policy(policy) => {
                 let explored = match self.on_versions {
                     true => self.explored(&self.versions(), policy.explore, workers),
                     false => self.explored(&self.graph, policy.explore, workers),
                 };
-                explored + self.redo
+                explored + self.redo / workers as f64
             }
             Way::Turns(turns) => schemes::in_turns(turns, &self.weight, self.costs, workers),
             Way::Rounds(chains) => {
@@ -163,7 +179,7 @@ impl Predicted {
                 pass * (1.0 + self.redo / self.transactions.iter().sum::<f64>().max(1.0))
             }
         };
-        construct + explored + self.other
+        self.construct.in_access(workers) + explored + self.other
     }
 
     fn explored(&self, precedence: &impl Precedence, explore: Explore, workers: usize) -> f64 {
@@ -181,10 +197,10 @@ impl Predicted {
     /// What an epoch takes in a pipeline of so many workers, of which `in_access` share its access, if that takes
     /// `access`; nanoseconds.
     pub fn pipeline(&self, access: f64, in_access: usize, workers: usize) -> f64 {
-        let count = workers as f64;
+        let (count, stages) = (workers as f64, self.stages(workers));
         match self.is_serial() && workers > 1 {
-            true => access.max(self.stages / (count - 1.0)),
-            false => access.max((in_access as f64 * access + self.stages) / count),
+            true => access.max(stages / (count - 1.0)),
+            false => access.max((in_access as f64 * access + stages) / count),
         }
     }
 
@@ -200,7 +216,7 @@ impl Predicted {
             (_, true) => critical_path(&self.versions(), &self.weight),
             (_, false) => critical_path(&self.graph, &self.transactions),
         };
-        let work = (self.transactions.iter().sum::<f64>() + self.stages) / workers as f64;
+        let work = (self.transactions.iter().sum::<f64>() + self.stages(workers)) / workers as f64;
         self.events / path.max(work) * 1e9
     }
 }
@@ -225,12 +241,11 @@ fn whole(uses: &UseBuffer) -> UseBuffer {
     UseBuffer { uses: writes.collect(), parts: vec![0; uses.parts.len()] }
 }
 
-/// Per transaction, the chain that its first operation is of; its own number, where it has none.
-fn first_chains(graph: &Graph) -> Vec<u32> {
-    let mut chains = Vec::new();
-    graph.chains(&mut chains);
-    let first = |transaction| graph.operations(transaction).next();
-    (0..graph.transactions()).map(|t| first(t).map_or(t, |operation| chains[operation as usize])).collect()
+/// Per transaction, a hash of the row of its first operation; its own number, where it has none.
+fn owners(shape: &EpochShape) -> Vec<u32> {
+    let starts = shape.accesses.accesses().op_start();
+    let first = |t: usize| (starts[t] < starts[t + 1]).then(|| shape.key_hashes[starts[t] as usize] as u32);
+    (0..shape.transactions.len()).map(|t| first(t).unwrap_or(t as u32)).collect()
 }
 
 /// What a unit is of its transaction's work.
