@@ -1,5 +1,5 @@
-//! Histories notice mistakes: for each of many small changes to the meaning of a program, outputs or
-//! tables come out differently for several of them.
+//! Histories notice mistakes: for each of many small changes to the meaning of a program, or to the tables and transactions
+//! that windows, joins and timers are made of, outputs or tables come out differently for several of them.
 
 mod common;
 
@@ -151,8 +151,147 @@ fn mistakes() -> Vec<Mistake> {
     swaps.chain(drops).chain([steps, nests]).collect()
 }
 
-/// For each mistake, whether it makes a difference to a history; of those that enough histories noticed, none does.
-fn noticed(history: &History, mistakes: &[Mistake], counts: &[usize]) -> Vec<bool> {
+/// The transactions that a window, a join or a table with wakes is made of, by the ends of their names.
+fn parts<'a>(json: &'a mut Json, end: &'a str) -> impl Iterator<Item = &'a mut Json> {
+    let all = json["transactions"].as_array_mut().expect("a program has transactions");
+    all.iter_mut().filter(move |of| of["name"].as_str().is_some_and(|name| name.ends_with(end)))
+}
+
+/// The rows that are due, of tables whose names have this end: their table, and the column that says when.
+fn dues(json: &Json, end: &str) -> Vec<(Json, Json)> {
+    let is_of = |due: &&Json| {
+        let table = &json["tables"][due["table"].as_u64().expect("a number") as usize];
+        table["name"].as_str().is_some_and(|name| name.ends_with(end))
+    };
+    let streams = json["streams"].as_array().expect("a list").iter();
+    let dues = streams.filter_map(|stream| stream["origin"].get("Due")).filter(is_of);
+    dues.map(|due| (due["table"].clone(), due["due"].clone())).collect()
+}
+
+/// Calls `change` with the value of each statement that sets one of these columns of a role.
+fn each_set(body: &mut Json, role: usize, columns: &[&Json], change: &mut dyn FnMut(&mut Json)) {
+    match body {
+        Json::Array(parts) => parts.iter_mut().for_each(|part| each_set(part, role, columns, change)),
+        Json::Object(parts) => {
+            if let Some(set) = parts.get_mut("Set")
+                && set["role"] == role
+                && columns.contains(&&set["column"])
+            {
+                change(&mut set["value"]);
+            }
+            parts.values_mut().for_each(|part| each_set(part, role, columns, change));
+        }
+        _ => {}
+    }
+}
+
+/// Rows of tables whose names have this end are due so much later.
+fn shift(json: &mut Json, end: &str, by: i64) {
+    let dues = dues(json, end);
+    for transaction in json["transactions"].as_array_mut().expect("a list") {
+        let tables: Vec<Json> =
+            transaction["roles"].as_array().expect("a list").iter().map(|role| role["table"].clone()).collect();
+        for (role, table) in tables.iter().enumerate() {
+            let columns: Vec<&Json> = dues.iter().filter(|(of, _)| of == table).map(|(_, due)| due).collect();
+            each_set(&mut transaction["body"], role, &columns, &mut |value| {
+                // What is constant is never due.
+                if value["node"].get("Const").is_none() {
+                    let int = json!({"type": "int", "nullable": false});
+                    let more = json!({"ty": int, "node": {"Const": {"int": by}}});
+                    let sum = json!({"Word": {"op": "Add", "left": value.clone(), "right": more, "reason": 0}});
+                    *value = json!({"ty": int, "node": sum});
+                }
+            });
+        }
+    }
+}
+
+/// Windows, or what waits, close in the order of their keys.
+fn order_by_key(json: &mut Json) {
+    for stream in json["streams"].as_array_mut().expect("a list") {
+        if let Some(due) = stream["origin"].get_mut("Due") {
+            due["first"] = due["due"].clone();
+        }
+    }
+}
+
+/// Sources let events pass that are late by one.
+fn count_late(json: &mut Json) {
+    for stream in json["streams"].as_array_mut().expect("a list") {
+        if let Some(source) = stream["origin"].get_mut("Source") {
+            source["lateness"] = json!(source["lateness"].as_i64().expect("a number") + 1);
+        }
+    }
+}
+
+/// In these transactions each addition of a constant that is wanted adds twice as much.
+fn add_twice(json: &mut Json, end: &str, is_wanted: fn(i64) -> bool) {
+    fn twice(json: &mut Json, is_wanted: fn(i64) -> bool) {
+        match json {
+            Json::Array(parts) => parts.iter_mut().for_each(|part| twice(part, is_wanted)),
+            Json::Object(parts) => {
+                if let Some(word) = parts.get_mut("Word").filter(|word| word["op"] == "Add")
+                    && let Some(added) =
+                        word["right"]["node"]["Const"]["int"].as_i64().filter(|added| is_wanted(*added))
+                {
+                    word["right"]["node"] = json!({"Const": {"int": 2 * added}});
+                }
+                parts.values_mut().for_each(|part| twice(part, is_wanted));
+            }
+            _ => {}
+        }
+    }
+    parts(json, end).for_each(|part| twice(&mut part["body"], is_wanted));
+}
+
+/// Each event begins its window anew.
+fn begin_anew(json: &mut Json) {
+    fn anew(json: &mut Json) {
+        match json {
+            Json::Array(parts) => parts.iter_mut().for_each(anew),
+            Json::Object(parts) => {
+                if let Some(branch) = parts.get_mut("If")
+                    && branch["condition"]["node"] == json!({"Local": 0})
+                {
+                    branch["condition"]["node"] = json!({"Const": {"bool": true}});
+                }
+                parts.values_mut().for_each(anew);
+            }
+            _ => {}
+        }
+    }
+    parts(json, ".add").for_each(|part| anew(&mut part["body"]));
+}
+
+fn swap_in(json: &mut Json, end: &str, swaps: &[Swap]) {
+    parts(json, end).for_each(|part| swaps.iter().for_each(|swap| swap.apply(&mut part["body"])));
+}
+
+/// Mistakes in what windows, joins and timers are made of.
+fn mistakes_of_parts() -> Vec<Mistake> {
+    let mistake = |name: &str, change: fn(&mut Json)| -> Mistake { (name.into(), Box::new(change)) };
+    vec![
+        mistake("a window closes one unit of time early", |json| shift(json, ".windows", -1)),
+        mistake("a window closes one unit of time late", |json| shift(json, ".windows", 1)),
+        mistake("what waits for a partner goes out one unit of time late", |json| shift(json, ".waits", 1)),
+        mistake("a row wakes one unit of time late", |json| shift(json, ".wakes", 1)),
+        mistake("groups are in the order of their keys", order_by_key),
+        mistake("a late event is counted", count_late),
+        mistake("an event is counted twice", |json| add_twice(json, ".add", |added| added == 1)),
+        mistake("early results leave out every other time", |json| add_twice(json, ".later", |_| true)),
+        mistake("a window forgets the events before", begin_anew),
+        mistake("the end of a session or of a wait belongs to it", |json| {
+            swap_in(json, ".add", &[swap("Compare", "op", "lt", "le"), swap("Compare", "op", "ge", "gt")]);
+        }),
+        mistake("the least value is kept as the greatest", |json| {
+            swap_in(json, ".add", &[swap("Word", "op", "Min", "Max"), swap("Compare", "op", "lt", "gt")]);
+        }),
+    ]
+}
+
+/// For each mistake, whether it makes a difference to a history; of those that enough histories noticed, none does. `puts`:
+/// puts back what is to stay right.
+fn noticed(history: &History, mistakes: &[Mistake], counts: &[usize], puts: fn(&mut Json, &Json)) -> Vec<bool> {
     let program = analyze(&history.plan).expect("histories have valid plans");
     let right = Seen::of(&program, history);
     let json = serde_json::to_value(&program).expect("programs can be written");
@@ -164,7 +303,7 @@ fn noticed(history: &History, mistakes: &[Mistake], counts: &[usize]) -> Vec<boo
         }
         let mut changed = json.clone();
         change(&mut changed);
-        keep_hidden(&mut changed, &json);
+        puts(&mut changed, &json);
         if changed == json {
             return false;
         }
@@ -215,12 +354,20 @@ fn keep_sets(changed: &mut Json, right: &Json, roles: &[u64]) {
 
 #[test]
 fn mistakes_are_noticed() {
-    let mistakes = mistakes();
+    check(&mistakes(), keep_hidden);
+}
+
+#[test]
+fn mistakes_in_windows_joins_and_timers_are_noticed() {
+    check(&mistakes_of_parts(), |_, _| {});
+}
+
+fn check(mistakes: &[Mistake], puts: fn(&mut Json, &Json)) {
     let mut counts = vec![0; mistakes.len()];
     let sizes = [PlanSize::Small, PlanSize::Medium, PlanSize::Large];
     let random = (0..SEEDS).map(|seed| random_history(seed, sizes[seed as usize % 3]));
     for history in random.chain(adversarial().into_iter().map(|(_, history)| history)) {
-        let noticed = with_deep_stack(|| noticed(&history, &mistakes, &counts));
+        let noticed = with_deep_stack(|| noticed(&history, mistakes, &counts, puts));
         for (count, noticed) in counts.iter_mut().zip(noticed) {
             *count += usize::from(noticed);
         }
