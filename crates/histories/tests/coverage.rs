@@ -27,7 +27,7 @@ fn a_seed_means_one_history() {
 fn every_plan_is_valid_and_all_is_reached() {
     let mut found = BTreeMap::new();
     let mut aborts = BTreeMap::new();
-    let (mut committed, mut aborted, mut busy) = (0, 0, 0);
+    let (mut committed, mut aborted, mut busy, mut timed) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let history = random_history(seed, size(seed));
         let program = analyze(&history.plan).unwrap_or_else(|errors| panic!("seed {seed}: {errors:#?}"));
@@ -44,9 +44,12 @@ fn every_plan_is_valid_and_all_is_reached() {
             }
         }
         busy += u64::from(commits);
+        timed += u64::from(program.streams.iter().any(|stream| matches!(stream.origin, Origin::Due(_))));
     }
     let share = committed * 100 / (committed + aborted);
-    println!("{committed} committed, {aborted} aborted, {busy} of {SEEDS} plans commit\n{aborts:#?}\n{found:#?}");
+    println!("{committed} committed, {aborted} aborted, {busy} of {SEEDS} plans commit, in {timed} something is due");
+    println!("{aborts:#?}\n{found:#?}");
+    assert!(timed * 3 > SEEDS, "windows, joins or timers are in {timed} of {SEEDS} plans");
     assert!((50..90).contains(&share), "{share} % of the transactions commit");
     assert!(busy * 100 > SEEDS * 70, "{busy} of {SEEDS} plans commit anything");
     assert_eq!(aborts.get("cannot fail").copied().unwrap_or(0), 0, "what analysis takes to be safe failed");
