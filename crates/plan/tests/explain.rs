@@ -1,8 +1,13 @@
 //! What `explain` and `warnings` say.
 
 use tidemill_model::{ColumnType, Type, Value};
-use tidemill_plan::build::{PlanBuilder, cell, committed, element, emitted, event, literal, local, named, window};
-use tidemill_plan::{Aggregate, Program, WindowDef, WindowPart, analyze, explain, warnings};
+use tidemill_plan::build::{
+    PlanBuilder, cell, committed, element, emitted, event, literal, local, named, record, window,
+};
+use tidemill_plan::{
+    Aggregate, Expr, ExprNode, OverDef, Program, Stmt, StmtNode, TransactionDef, WindowDef, WindowFunction, WindowPart,
+    WindowsDef, analyze, explain, warnings,
+};
 
 /// A shop: orders with lines take stock and pay, big ones are looked at again.
 fn shop() -> Program {
@@ -269,6 +274,70 @@ fn windows_are_explained() {
         "    r.speed.window(minutes(1)).count() > 1, else \"few\"",
         "    r.last.sum() > 1, else \"little\"",
         "    integer overflow in r.last.sum()",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+/// A window over the stream of reports, by lane, that counts and has the greatest speed.
+fn over(name: &str, windows: WindowsDef, early: Option<Value>) -> TransactionDef {
+    let aggregate = |function, value: Option<&str>| -> Expr {
+        let value = value.map(|field| Box::new(event(field)));
+        ExprNode::Aggregate { function, value, by: None, argument: None }.into()
+    };
+    let of =
+        vec![("n", aggregate(WindowFunction::Count, None)), ("most", aggregate(WindowFunction::Max, Some("speed")))];
+    TransactionDef {
+        name: name.into(),
+        inputs: vec![named("reports")],
+        over: Some(OverDef {
+            by: vec![("lane".into(), event("lane"))],
+            windows,
+            early,
+            every: None,
+            top: None,
+            first: None,
+            own: vec![],
+        }),
+        join: None,
+        nested: false,
+        roles: vec![],
+        body: vec![Stmt { node: StmtNode::Return { record: Some(record(of)) }, span: None }],
+    }
+}
+
+#[test]
+fn windows_over_streams_are_explained() {
+    let minutes = |count: i64| Value::Duration(count * 60_000_000);
+    let said = |windows: Vec<TransactionDef>| {
+        let mut plan = PlanBuilder::new("speeds")
+            .source("reports", |s| s.field("lane", Type::Int).field("speed", Type::Int).event_time("at", Type::Time))
+            .build();
+        plan.transactions = windows;
+        explain(&analyze(&plan).expect("a good plan"))
+    };
+    let text = said(vec![
+        over("each", WindowsDef::Tumbling { length: minutes(5), origin: 0 }, Some(minutes(1))),
+        over("last", WindowsDef::Sliding { length: minutes(5), every: minutes(1), origin: 0 }, None),
+        over("trip", WindowsDef::Session { gap: minutes(2) }, None),
+    ]);
+    for line in [
+        "  each: tumbling windows of minutes(5) of reports, by lane",
+        "    each worker folds the events of an epoch by groups, if these have several, and merges them into the rows",
+        "    closes between epochs: an epoch ends where a window may",
+        "    gives early results each minutes(1): an epoch ends there, too",
+        "  last: sliding windows of minutes(5), one each minutes(1), of reports, by lane",
+        "  trip: sessions with gaps of minutes(2) of reports, by lane",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert_eq!(text.matches("    keeps a row for each group with an open window: ").count(), 3, "{text}");
+    assert!(!text.contains("one event at a time"), "{text}");
+    let text = said(vec![over("dozen", WindowsDef::Counting { count: 12 }, None)]);
+    for line in [
+        "  dozen: windows by count of reports, by lane",
+        "    closes with an event: events are followed one by one",
+        "    one event at a time, as events of dozen.add reach it",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
