@@ -416,6 +416,31 @@ fn a_close_does_not_look_at_what_stays_open() {
     }
 }
 
+/// What windows keep follows from those that are open: a long run in which each event is of a group of its own takes no more
+/// slots than are swept at once.
+#[test]
+fn closed_windows_are_freed() {
+    const EVENTS: i64 = 300_000;
+    let int = |units: i64| Value::Int(units);
+    let event = |number: i64| vec![int(number / 1_000), int(number), int(1), int(number)];
+    for windows in [
+        WindowsDef::Tumbling { length: int(2), origin: 0 },
+        WindowsDef::Sliding { length: int(4), every: int(2), origin: 0 },
+        WindowsDef::Session { gap: int(2) },
+    ] {
+        let plan = program(&windows, true, true);
+        let program = tidemill_plan::analyze(&plan).expect("a valid plan");
+        let history = History { plan, preload: vec![], sources: vec![(0..EVENTS).map(event).collect()] };
+        let engine = Engine::new(program.clone()).expect("it compiles");
+        let table = program.tables.keys().find(|&id| program.tables[id].name == "w.windows").expect("it has windows");
+        let subject = Subject { program, history, expected: Default::default() };
+        subject.run(&engine, Options { workers: 2, ..Options::default() }, 1_000);
+        let left = engine.table(table).expect("rows in memory").num_rows();
+        let slots = engine.table_stats(table).slots;
+        assert!(left == 0 && slots < EVENTS as usize / 2, "{windows:?}: {left} rows, {slots} slots");
+    }
+}
+
 /// What is kept of first events is freed soon after their repeats end, and all of it at the end of time.
 #[test]
 fn first_events_are_forgotten() {
