@@ -295,7 +295,7 @@ fn two_workers_repair_eagerly() {
 #[test]
 fn a_part_runs_beside_one_that_runs_again() {
     let mut transactions = model::aborts_side_by_side(2);
-    let [first, other] = [0, 1].map(|t: usize| transactions[t].1[0].0);
+    let [first, other] = [0, 1].map(|t: usize| transactions[t].1[0].row);
     transactions.truncate(1);
     transactions.push((2, vec![Access::writes(first, 0), Access::writes(other, 1)]));
     check_transactions(transactions, "operation,eager", 2, 2);

@@ -12,7 +12,7 @@ use tidemill_txn::{AccessBuffer, Flow, Partitioning, RowId, SortedAccesses, Use,
 /// An access to a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    row: u64,
+    pub row: u64,
     /// The bits of the parts that use the row; where there is none of such a number, only the verdict operation does.
     parts: u32,
     /// The part that writes it.
