@@ -200,13 +200,20 @@ StreamDef = TypedDict("StreamDef", {"name": str, "origin": Origin})
 
 Tumbling = TypedDict("Tumbling", {"length": Value, "origin": int})
 Sliding = TypedDict("Sliding", {"length": Value, "every": Value, "origin": int})
+Zone = TypedDict("Zone", {"name": str, "offset": int, "changes": list[tuple[int, int]]})
+LocalSpan = TypedDict("LocalSpan", {"length": int, "origin": int})
+SpanUnit = TypedDict("SpanUnit", {"span": LocalSpan})
+MonthsUnit = TypedDict("MonthsUnit", {"months": int})
+Unit = SpanUnit | MonthsUnit
+Periods = TypedDict("Periods", {"unit": Unit, "zone": Zone})
 Session = TypedDict("Session", {"gap": Value})
 Counting = TypedDict("Counting", {"count": int})
 TumblingDef = TypedDict("TumblingDef", {"tumbling": Tumbling})
 SlidingDef = TypedDict("SlidingDef", {"sliding": Sliding})
+CalendarDef = TypedDict("CalendarDef", {"calendar": Periods})
 SessionDef = TypedDict("SessionDef", {"session": Session})
 CountingDef = TypedDict("CountingDef", {"counting": Counting})
-WindowsDef = TumblingDef | SlidingDef | SessionDef | CountingDef
+WindowsDef = TumblingDef | SlidingDef | CalendarDef | SessionDef | CountingDef
 TopDef = TypedDict("TopDef", {"count": int, "by": Expr, "ties": bool})
 OverDef = TypedDict(
     "OverDef",

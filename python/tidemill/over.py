@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from . import ir
+from .calendars import is_calendar, periods
 from .errors import PlanError
 from .names import type_name
 from .times import duration_to_microseconds, parse_duration
@@ -43,14 +45,25 @@ class Windows:
         return f"<{kind} windows>"
 
 
-def tumbling(length: Length, *, origin: Length = 0, early: Length | None = None) -> Windows:
+def tumbling(
+    length: Length, *, origin: Length = 0, tz: str | ZoneInfo | None = None, early: Length | None = None
+) -> Windows:
     """Windows of a length, one after the other: ``[k * length, (k + 1) * length)`` of event time, from 1970 UTC or 0.
 
-    ``origin`` shifts them: ``tm.tumbling("1d", origin="6h")`` are days that begin at six. ``early``, a part of the
-    length: how often a window gives a result before it closes, on ``.early``. Raises ``PlanError``.
+    ``origin`` shifts them: ``tm.tumbling("1d", origin="6h")`` are days that begin at six. With ``tz``, the name of a
+    zone, they are days, weeks or months of its calendar: ``tm.tumbling("1d", tz="Europe/Berlin")`` are days from one
+    midnight of Berlin to the next; ``"1w"`` begins on Monday, and ``"1mo"`` on the first of a month. Without ``tz``
+    weeks and months are those of UTC. ``early``, a part of the length: how often a window gives a result before it
+    closes, on ``.early``. Raises ``PlanError``.
     """
-    value = duration_value(length, "tumbling", "a length")
     each = None if early is None else duration_value(early, "tumbling", "a distance of early results")
+    if tz is not None or is_calendar(length):
+        if origin != 0:
+            raise PlanError(
+                "windows of a calendar have no origin", "leave origin= out, or tz=, and give a length in days"
+            )
+        return Windows({"calendar": periods(length, tz)}, each)
+    value = duration_value(length, "tumbling", "a length")
     return Windows({"tumbling": {"length": value, "origin": offset(origin, value, "tumbling")}}, each)
 
 

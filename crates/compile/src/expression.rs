@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
 use std::mem::{offset_of, size_of};
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::typed::{Expr, Node};
-use tidemill_plan::{Aggregate, Cast, CompareOp, FloatOp, ReasonId, TextOp, TextTest, Window, WordOp};
+use tidemill_plan::{Aggregate, Cast, CompareOp, Edge, FloatOp, ReasonId, TextOp, TextTest, Window, WordOp};
 
 fn plain(word: Value) -> Val {
     Val { word, len: None, null: None }
@@ -146,6 +146,12 @@ impl Body<'_, '_> {
                 plain(self.l.call_word(helpers::window_next as *const () as usize, &arguments))
             }
             Node::WindowField { cell, at, of, field } => self.window_field(cell, at, (*of, *field), expr.ty),
+            Node::Period { edge, periods, time, reason } => {
+                let time = self.expr(time).word;
+                let address = self.l.constants.periods(periods);
+                let periods = self.l.int(address);
+                self.period(*edge, periods, time, *reason)
+            }
             Node::Pack(values) => self.pack(values),
             Node::Len(value) => {
                 let ty = value.ty.ty;
@@ -210,6 +216,16 @@ impl Body<'_, '_> {
         let len = expr.ty.ty.is_bytes().then(|| self.l.scratch(1));
         let null = expr.ty.nullable.then(|| self.l.b.ins().ireduce(I8, is_null));
         Val { word: self.l.of_word(word, expr.ty.ty), len, null }
+    }
+
+    fn period(&mut self, edge: Edge, periods: Value, time: Value, reason: ReasonId) -> Val {
+        if edge == Edge::Start {
+            return plain(self.l.call_word(helpers::period_start as *const () as usize, &[periods, time]));
+        }
+        let arguments = [self.l.context, periods, time];
+        let is_known = self.l.call_word(helpers::period_end as *const () as usize, &arguments);
+        self.fail_if_zero(is_known, reason);
+        plain(self.l.scratch(0))
     }
 
     /// A value of a record. A text is copied: the window may be edited where it is.

@@ -10,7 +10,7 @@ use crate::records::{self, Found, Given};
 use crate::synopsis::{ASKS, Argument};
 use crate::window::{self, Answer, Item};
 use tidemill_model::{Type, format_decimal};
-use tidemill_plan::Window;
+use tidemill_plan::{Periods, Window};
 
 /// # Safety
 /// The bytes are readable (`len` of them) while the result lives.
@@ -140,6 +140,17 @@ helpers! {
         match i64::try_from(divide_half_even(l as i128 * 10i128.pow(shift as u32), r as i128)) {
             Ok(value) => { (*context).scratch[0] = value as u64; 1 }
             Err(_) => 0,
+        }
+    }
+    /// The start of the period that holds a time.
+    fn period_start(periods: *const Periods, time: i64) -> i64 {
+        (*periods).start(time)
+    }
+    /// The end of the period that holds a time; 0 if there is none.
+    fn period_end(context: *mut AccessContext, periods: *const Periods, time: i64) -> i64 {
+        match (*periods).end(time) {
+            Some(end) => { (*context).scratch[0] = end as u64; 1 }
+            None => 0,
         }
     }
     /// value / 10^by, half to even.

@@ -9,7 +9,7 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Variable};
 use std::mem::{offset_of, size_of};
 use tidemill_model::{ColumnType, Type, Value as Constant};
-use tidemill_plan::Window;
+use tidemill_plan::{Periods, Window};
 
 /// A value of an expression: a word, float or bool, or the address of a text; with its length for a
 /// text; with a byte that is 1 for null where it may be null. A null's other parts are arbitrary but
@@ -54,6 +54,7 @@ pub struct Constants {
     texts: Vec<Box<[u8]>>,
     tables: Vec<Box<[u64]>>,
     windows: Vec<Box<[Window]>>,
+    periods: Vec<Box<[Periods]>>,
 }
 
 impl Constants {
@@ -68,6 +69,12 @@ impl Constants {
     pub fn window(&mut self, window: &Window) -> i64 {
         self.windows.push([*window].into());
         self.windows.last().expect("just pushed").as_ptr() as i64
+    }
+
+    /// The address of a copy that is never freed before the code.
+    pub fn periods(&mut self, periods: &Periods) -> i64 {
+        self.periods.push([periods.clone()].into());
+        self.periods.last().expect("just pushed").as_ptr() as i64
     }
 
     /// The address of a table of address and length of each text.

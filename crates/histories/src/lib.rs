@@ -27,6 +27,7 @@ pub use calls::{CALL, is_of_calls};
 pub use conversions::conversion_plans;
 pub use data::{DataShape, Keys, Order, Preload, Records, random_data};
 pub use groups::random_group_plan;
+pub use over::random_periods;
 pub use plans::{PlanSize, random_call_plan, random_plan};
 pub use random::Random;
 

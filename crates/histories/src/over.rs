@@ -5,8 +5,8 @@ use crate::random::Random;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::build::cell;
 use tidemill_plan::{
-    Ask, ColumnDef, Expr, ExprNode, OverDef, OwnDef, Record, Stmt, StmtNode, StreamRef, TableDef, TopDef,
-    TransactionDef, WindowFunction, WindowsDef,
+    Ask, ColumnDef, Expr, ExprNode, OverDef, OwnDef, Periods, Record, Stmt, StmtNode, StreamRef, TableDef, TopDef,
+    TransactionDef, Unit, WindowFunction, WindowsDef, Zone,
 };
 
 /// A table of which each row is to have results, and a group that is its key.
@@ -117,7 +117,10 @@ fn random_plain(
     use WindowFunction as F;
     let length = *random.pick(&[1, 2, 5, 10, 60]);
     let length = if time == Type::Int { Value::Int(length) } else { Value::Duration(length) };
-    let windows = WindowsDef::Tumbling { length, origin: *random.pick(&[0, 0, -3]) };
+    let windows = match time == Type::Time && random.chance(30) {
+        true => WindowsDef::Calendar(random_periods(random)),
+        false => WindowsDef::Tumbling { length, origin: *random.pick(&[0, 0, -3]) },
+    };
     let mut fields: Vec<(String, Expr)> = by.iter().map(|(name, _)| (name.clone(), event(name))).collect();
     fields.push(("n".into(), count()));
     let bools: Vec<&(&str, Type)> = scalars.iter().filter(|(_, ty)| *ty == Type::Bool).collect();
@@ -211,6 +214,9 @@ fn random_windows(random: &mut Random, time: Type) -> WindowsDef {
     let span = |units: i64| if time == Type::Int { Value::Int(units) } else { Value::Duration(units) };
     let origin = *random.pick(&[0, 0, 1, -3, 1_000]);
     let length = *random.pick(&[1, 2, 5, 10, 60]);
+    if time == Type::Time && random.chance(30) {
+        return WindowsDef::Calendar(random_periods(random));
+    }
     match random.below(7) {
         0 | 1 => WindowsDef::Tumbling { length: span(length), origin },
         2 | 3 => {
@@ -220,6 +226,26 @@ fn random_windows(random: &mut Random, time: Type) -> WindowsDef {
         4 | 5 => WindowsDef::Session { gap: span(length) },
         _ => WindowsDef::Counting { count: random.between(1, 4) as i64 },
     }
+}
+
+/// Periods of a zone whose clock changes several times while events come.
+pub fn random_periods(random: &mut Random) -> Periods {
+    let (mut at, mut before, mut changes) = (random.int(-30, 30), random.int(-20, 20), Vec::new());
+    at += *random.pick(&[0, 0, 1_000, 1_700_000_000_000_000]);
+    let offset = before;
+    for _ in 0..random.below(6) {
+        let next = random.int(-20, 20);
+        changes.push((at, next));
+        // Later than the time that the clock was set back by.
+        at += random.int(1, 40) + (before - next).max(0);
+        before = next;
+    }
+    let length = *random.pick(&[1, 2, 5, 10, 60]);
+    let unit = match random.below(6) {
+        0 => Unit::Months(*random.pick(&[1, 1, 3])),
+        _ => Unit::Span { length, origin: *random.pick(&[0, length - 1]) },
+    };
+    Periods { unit, zone: Zone { name: "Some/Where".into(), offset, changes } }
 }
 
 /// A top by a field of a schema, if it has one that can be.

@@ -109,11 +109,11 @@ const KINDS: &[&str] = &[
     "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
     "Text Lower", "Text Upper", "Text Strip", "TextTest StartsWith", "TextTest EndsWith", "TextTest Contains",
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
-    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Synopsis", "SynopsisRead value", "SynopsisRead times",
+    "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Period", "Synopsis", "SynopsisRead value", "SynopsisRead times",
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
-    "out closes", "out early results", "out tops", "out changes", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
+    "out closes", "out closes of a calendar", "out early results", "out tops", "out changes", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
@@ -200,6 +200,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
                     Bound::Ticks { .. } => "ticks",
                     Bound::Rows { .. } if output.iter().any(|event| event[0] != Value::Null) => "rows",
                     Bound::Rows { .. } => "boundaries of rows",
+                    Bound::Periods(_) => "closes of a calendar",
                     _ if stream.name.ends_with(".unmatched") => "unmatched",
                     _ if stream.name.ends_with(".freed") => "freed",
                     _ => "closes",

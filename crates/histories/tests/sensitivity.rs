@@ -283,6 +283,9 @@ fn mistakes_of_parts() -> Vec<Mistake> {
         mistake("the end of a session or of a wait belongs to it", |json| {
             swap_in(json, ".add", &[swap("Compare", "op", "lt", "le"), swap("Compare", "op", "ge", "gt")]);
         }),
+        mistake("a window of a calendar starts at its end", |json| {
+            swap_in(json, ".add", &[swap("Period", "edge", "start", "end")]);
+        }),
         mistake("the least value is kept as the greatest", |json| {
             swap_in(json, ".add", &[swap("Word", "op", "Min", "Max"), swap("Compare", "op", "lt", "gt")]);
         }),

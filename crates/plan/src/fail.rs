@@ -1,7 +1,7 @@
 //! What can end a transaction with an abort.
 
 use crate::program::{Expr, Node, Stmt};
-use crate::{Aggregate, Cast, FloatOp, RoleId};
+use crate::{Aggregate, Cast, Edge, FloatOp, RoleId};
 use tidemill_model::Type;
 
 impl Stmt {
@@ -48,6 +48,7 @@ impl Expr {
             Node::Cell { role, element, .. } => !(element.is_none() && exists(*role)),
             Node::Unwrap { .. } | Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
             Node::Counted { .. } => true,
+            Node::Period { edge, .. } => *edge == Edge::End,
             Node::Float { op, .. } => {
                 !matches!(op, FloatOp::Add | FloatOp::Sub | FloatOp::Mul | FloatOp::Min | FloatOp::Max)
             }

@@ -17,6 +17,7 @@ mod fold;
 mod groups;
 mod limits;
 mod operations;
+mod periods;
 mod plan;
 mod print;
 mod program;
@@ -36,6 +37,7 @@ pub use explain::{
 pub use groups::{GROUPS_MAX, GroupOf, Groups};
 pub use limits::Limits;
 pub use operations::{Operation, Operations, VerdictOperation};
+pub use periods::{Edge, Periods, Unit, Zone};
 pub use plan::*;
 pub use program::{
     Batch, BatchSize, Bound, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput,

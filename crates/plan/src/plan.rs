@@ -3,7 +3,7 @@
 //! turns a plan into a [`crate::Program`], which is what interpreters and compilers read.
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Limits, SelectionDef};
+use crate::{Edge, Limits, Periods, SelectionDef};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, Value};
 
@@ -535,6 +535,8 @@ pub enum WindowsDef {
         #[serde(default)]
         origin: i64,
     },
+    /// One after the other by the local clock of a zone; the event time is a `Time`.
+    Calendar(Periods),
     /// The events between two pauses of at least `gap`.
     Session { gap: Value },
     /// So many events.
@@ -828,6 +830,8 @@ pub enum ExprNode {
     IsNull(Box<Expr>),
     /// The value, or the zero of its type where it is None: 0, false, 1970, nothing.
     OrZero(Box<Expr>),
+    /// The start or the end of the period that holds a time, of its type.
+    Period { edge: Edge, periods: Periods, time: Box<Expr> },
     /// The value under a type, as it would be set in a column of it; `target` names that in messages.
     Fitted { value: Box<Expr>, ty: ColumnType, target: String },
     /// `value in (a, b, …)`: equality with any of these.

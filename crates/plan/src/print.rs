@@ -57,6 +57,7 @@ impl Display for Expr {
                 list(f, values)?;
                 f.write_str(")")
             }
+            ExprNode::Period { edge, time, .. } => write!(f, "period({time}).{edge}"),
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
             ExprNode::Rows(role) => write!(f, "len({role})"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),

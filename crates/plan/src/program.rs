@@ -23,7 +23,7 @@
 //! over that list at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Aggregate, Ask, Limits, Selection, Window};
+use crate::{Aggregate, Ask, Edge, Limits, Periods, Selection, Window};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
@@ -410,7 +410,7 @@ impl Origin {
     /// Where something of it is due at boundaries: the earliest for what an event makes.
     pub fn bound(&self) -> Option<Bound> {
         match self {
-            Origin::Due(due) => Some(due.bound),
+            Origin::Due(due) => Some(due.bound.clone()),
             Origin::Batch(batch) => Some(batch.bound()),
             _ => None,
         }
@@ -471,7 +471,7 @@ pub enum DueField {
 }
 
 /// The earliest boundary of a row that is made by an event of a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
     /// The first after it of a grid: `origin` and each multiple of `every` before and after it.
     Grid {
@@ -480,6 +480,8 @@ pub enum Bound {
         /// Where it starts.
         origin: i64,
     },
+    /// The end of the period that holds it.
+    Periods(Periods),
     /// That long after it.
     After(i64),
     /// That long after it; but a row that was due may stay, and be due again from the next instant on.
@@ -569,12 +571,13 @@ impl Due {
 
 impl Bound {
     /// The earliest boundary of a row that is made at a time; none beyond the end of time.
-    pub fn after(self, time: i64) -> Option<i64> {
-        match self {
+    pub fn after(&self, time: i64) -> Option<i64> {
+        match *self {
             Bound::Grid { every, origin } | Bound::Ticks { every, origin } | Bound::Rows { every, origin, .. } => {
                 let slice = (i128::from(time) - i128::from(origin)).div_euclid(every.into());
                 i64::try_from((slice + 1) * i128::from(every) + i128::from(origin)).ok()
             }
+            Bound::Periods(ref periods) => periods.end(time),
             Bound::After(gap) | Bound::Again(gap) | Bound::Wakes { after: gap } => time.checked_add(gap),
             Bound::Never => Some(i64::MAX),
         }
@@ -966,6 +969,9 @@ pub enum Node {
     /// The value of number `field`, among `of`, of the record in the entry that begins at `at`. It has the type that it was
     /// packed with, possibly null there.
     WindowField { cell: Box<Expr>, at: Box<Expr>, of: usize, field: usize },
+    /// The start or the end of the period that holds a time, of its type. A start before all times is the first time;
+    /// where an end is after the last one, it aborts with `reason`.
+    Period { edge: Edge, periods: Periods, time: Box<Expr>, reason: ReasonId },
     /// Characters (Unicode scalar values) of a text, bytes of bytes; `Int`.
     Len(Box<Expr>),
     /// The operand, a text or bytes, possibly null. Once it is evaluated, its bytes (0 of a null) are counted against a

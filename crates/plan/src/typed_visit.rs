@@ -25,6 +25,7 @@ macro_rules! walks {
                     | Node::Cast { value, .. }
                     | Node::Text { value, .. }
                     | Node::Counted { value, .. }
+                    | Node::Period { time: value, .. }
                     | Node::IsNull(value)
                     | Node::FloatNeg(value)
                     | Node::FloatAbs(value)

@@ -7,8 +7,8 @@ use tidemill_plan::build::{
     if_else, late, length, literal, local, max, named, none, record, window, woken,
 };
 use tidemill_plan::{
-    Aggregate, ConvertDef, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Span, Stmt, StmtNode,
-    StreamRef, TopDef, TransactionDef, WindowDef, WindowFunction, WindowPart, WindowsDef, analyze,
+    Aggregate, ConvertDef, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Periods, Span, Stmt, StmtNode,
+    StreamRef, TopDef, TransactionDef, Unit, WindowDef, WindowFunction, WindowPart, WindowsDef, Zone, analyze,
 };
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
@@ -852,6 +852,7 @@ fn windows_over_streams() {
     let sliding =
         |length, every| WindowsDef::Sliding { length: Value::Int(length), every: Value::Int(every), origin: 0 };
     let sum = || asked(F::Sum, "n");
+    let calendar = WindowsDef::Calendar(of_zone(Unit::Months(1), &[]));
     // Each is right but for one thing.
     assert_eq!(windowed(&["n"], ten(), named("s"), sum()), Vec::<String>::new());
     for function in [F::Max, F::First, F::Last] {
@@ -869,6 +870,10 @@ fn windows_over_streams() {
         (
             windowed(&[], WindowsDef::Session { gap: Value::Duration(10) }, named("s"), sum()),
             "window 'w': the event time is an int, but the gap of the windows is microseconds(10); give an int",
+        ),
+        (
+            windowed(&[], calendar, named("s"), sum()),
+            "window 'w': the windows are of a calendar, but the event time is an int; give a length that is an int",
         ),
         (
             windowed(&[], WindowsDef::Counting { count: 0 }, named("s"), sum()),
@@ -893,6 +898,45 @@ fn windows_over_streams() {
     ];
     for (errors, expected) in cases {
         assert_eq!(errors, [expected]);
+    }
+}
+
+fn of_zone(unit: Unit, changes: &[(i64, i64)]) -> Periods {
+    Periods { unit, zone: Zone { name: "Some/Where".into(), offset: 0, changes: changes.to_vec() } }
+}
+
+#[test]
+fn periods_that_are_none() {
+    let refused = |unit: Unit, changes: &[(i64, i64)]| {
+        let plan = PlanBuilder::new("p").source("s", |s| s.event_time("at", Type::Time));
+        let mut plan = plan.build();
+        let windows = WindowsDef::Calendar(of_zone(unit, changes));
+        let over = Some(OverDef { by: vec![], windows, early: None, every: None, top: None, first: None, own: vec![] });
+        let (name, inputs) = ("w".into(), vec![named("s")]);
+        plan.transactions.push(TransactionDef {
+            name,
+            inputs,
+            over,
+            join: None,
+            nested: false,
+            roles: vec![],
+            body: vec![],
+        });
+        analyze(&plan).err().unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let ten = |origin| Unit::Span { length: 10, origin };
+    assert_eq!(refused(ten(9), &[(1, 7), (2, 8)]), Vec::<String>::new());
+    let unit = |unit: Unit| {
+        format!(
+            "window 'w': {unit:?} is no unit of a calendar; give a length with an origin from 0 to below it, or 1 to 12000 months"
+        )
+    };
+    for none in [Unit::Span { length: 0, origin: 0 }, ten(10), ten(-1), Unit::Months(0), Unit::Months(12_001)] {
+        assert_eq!(refused(none, &[]), [unit(none)]);
+    }
+    let order = "window 'w': the changes of the zone 'Some/Where' are not in order; give each after the one before it, and a clock within a week of UTC";
+    for changes in [[(1, 7), (1, 8)], [(2, 7), (1, 8)], [(1, -8), (2, 3)], [(1, 7), (2, i64::MAX)]] {
+        assert_eq!(refused(ten(0), &changes), [order], "{changes:?}");
     }
 }
 

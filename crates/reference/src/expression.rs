@@ -6,7 +6,7 @@ use crate::limits::Sums;
 use std::cmp::Ordering;
 use tidemill_model::Value;
 use tidemill_plan::typed::{Expr, Node};
-use tidemill_plan::{CompareOp, LocalId, LoopId, OutputField, ReasonId, RoleId, TextOp, TextTest};
+use tidemill_plan::{CompareOp, Edge, LocalId, LoopId, OutputField, ReasonId, RoleId, TextOp, TextTest};
 
 /// What an expression can see. Analysis has made sure that it asks for nothing that is not there.
 pub trait Scope {
@@ -145,6 +145,12 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
         Node::WindowField { cell, at, of, field } => {
             let (cell, at) = (eval(cell)?, as_word(at)?);
             crate::records::field(bytes(&cell), at, *of, *field, expr.ty.ty)
+        }
+        Node::Period { edge: Edge::Start, periods, time, .. } => {
+            Value::from_word(expr.ty.ty, crate::periods::start(periods, as_word(time)?))
+        }
+        Node::Period { edge: Edge::End, periods, time, reason } => {
+            of_word(crate::periods::end(periods, as_word(time)?), *reason)?
         }
         Node::Pack(values) => {
             let values = values.iter().map(eval).collect::<Result<Vec<_>, _>>()?;

@@ -29,6 +29,7 @@ mod flow;
 mod limits;
 mod moments;
 pub mod order;
+mod periods;
 mod records;
 mod selection;
 mod synopsis;

@@ -5,7 +5,7 @@ use super::fault::{Checked, Fault};
 use super::scope::Scope;
 use super::types::{decimal, join, scale_of};
 use crate::program::{Cast, Expr as Typed, FloatOp, Node, WordOp};
-use crate::{BinaryOp, Expr, ReasonId};
+use crate::{BinaryOp, Edge, Expr, Periods, ReasonId};
 use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, Type, Value};
 
 /// Digits after the point that a quotient of decimals has at least.
@@ -201,6 +201,20 @@ impl Scope<'_> {
             Typed { ty: ty.into(), node }
         };
         Ok(aligned.into_iter().reduce(fold).expect("two arguments or more"))
+    }
+
+    /// The start or the end of the period that holds a time.
+    pub fn period(&mut self, surface: &Expr, edge: Edge, periods: &Periods, time: &Expr) -> Checked<Typed> {
+        periods.check()?;
+        let time = Box::new(self.operand(time)?);
+        if !matches!(time.ty.ty, Type::Int | Type::Time) {
+            return Err(Fault::new(format!("{surface} is asked of {}", time.ty)).hint("give an int or a Time"));
+        }
+        let reason = match edge {
+            Edge::Start => self.reasons.never(),
+            Edge::End => self.overflow(Type::Int, surface),
+        };
+        Ok(Typed { ty: time.ty, node: Node::Period { edge, periods: periods.clone(), time, reason } })
     }
 
     /// The reason of an overflow of words of that type.

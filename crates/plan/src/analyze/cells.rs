@@ -6,19 +6,17 @@
 use super::fault::{Checked, Fault};
 use super::over::FRESH;
 use super::picks::{Picks, Which};
+use super::position::ONE_SLICE;
 use super::rewrite::{self, placeless};
 use super::scope::Scope;
 use super::types::zero;
 use super::writing::{WINDOW, column, set, when};
 use crate::build::{cell, local, window};
 use crate::{
-    Aggregate, Ask, ColumnDef, Expr, ExprNode, Fold, Function, Merge, Stmt, Synopsis, Table, WindowDef, WindowFunction,
-    WindowPart, WindowsDef,
+    Aggregate, Ask, ColumnDef, Expr, ExprNode, Fold, Function, Merge, Periods, Stmt, Synopsis, Table, Unit, WindowDef,
+    WindowFunction, WindowPart, WindowsDef,
 };
 use tidemill_model::{ColumnType, Type, Value};
-
-/// Slides of the windows that are over no grid: two of them are longer than any.
-const ENDLESS: i64 = 1 << 61;
 
 /// How many parts with early results a window has at most: as many as ticks follow from an event.
 const EARLY_MAX: i64 = 10_000;
@@ -40,16 +38,17 @@ pub(super) fn units(what: &str, value: &Value, time: Option<Type>) -> Checked<i6
 
 /// Which windows each group has; lengths in the unit of the event time.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum Kind<'a> {
     Tumbling { length: i64, origin: i64 },
     Sliding { length: i64, every: i64, origin: i64 },
+    Calendar(&'a Periods),
     Session { gap: i64 },
     Counting { count: i64 },
 }
 
-impl Kind {
+impl<'a> Kind<'a> {
     /// Checks what is declared; `time` is the type of the input's event time.
-    pub fn of(windows: &WindowsDef, time: Option<Type>) -> Checked<Kind> {
+    pub fn of(windows: &'a WindowsDef, time: Option<Type>) -> Checked<Kind<'a>> {
         let length = |what: &str, value: &Value| units(&format!("{what} of the windows"), value, time);
         Ok(match windows {
             WindowsDef::Tumbling { length: of, origin } => {
@@ -70,6 +69,14 @@ impl Kind {
                     Kind::Sliding { length, every: slide, origin }
                 }
             }
+            WindowsDef::Calendar(periods) if time == Some(Type::Time) => {
+                periods.check()?;
+                Kind::Calendar(periods)
+            }
+            WindowsDef::Calendar(_) => {
+                return Err(Fault::new("the windows are of a calendar, but the event time is an int")
+                    .hint("give a length that is an int"));
+            }
             WindowsDef::Session { gap } => Kind::Session { gap: length("gap", gap)? },
             WindowsDef::Counting { count: count @ 1..=65536 } => Kind::Counting { count: *count },
             WindowsDef::Counting { count } => {
@@ -84,6 +91,10 @@ impl Kind {
         let (length, whole) = match self {
             Kind::Tumbling { length, .. } => (length, "windows"),
             Kind::Sliding { every, .. } => (every, "slides of the windows"),
+            Kind::Calendar(_) => {
+                return Err(Fault::new("windows of a calendar have no early results")
+                    .hint("take windows of a length that is always the same"));
+            }
             Kind::Session { .. } => {
                 return Err(
                     Fault::new("sessions have no early results").hint("their end is known when they close only")
@@ -111,6 +122,7 @@ impl Kind {
         match self {
             Kind::Tumbling { length, origin } => format!("due_tumbling_{length}_{origin}"),
             Kind::Sliding { length, every, origin } => format!("due_sliding_{length}_{every}_{origin}"),
+            Kind::Calendar(periods) => format!("due_calendar_{}", name_of(periods)),
             Kind::Session { gap } => format!("due_session_{gap}"),
             Kind::Counting { count } => format!("due_counting_{count}"),
         }
@@ -126,8 +138,19 @@ impl Kind {
     pub fn origin(self) -> i64 {
         match self {
             Kind::Tumbling { origin, .. } | Kind::Sliding { origin, .. } => origin,
-            Kind::Session { .. } | Kind::Counting { .. } => 0,
+            Kind::Calendar(_) | Kind::Session { .. } | Kind::Counting { .. } => 0,
         }
+    }
+}
+
+/// What makes periods others, as a part of a name. The changes of the clock do not: an open window keeps its start and
+/// its end.
+fn name_of(Periods { unit, zone }: &Periods) -> String {
+    let zone: String =
+        zone.name.replace('+', "plus").chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    match unit {
+        Unit::Span { length, origin } => format!("{length}_{origin}_{zone}"),
+        Unit::Months(count) => format!("months_{count}_{zone}"),
     }
 }
 
@@ -209,8 +232,8 @@ impl Merges {
 }
 
 /// The columns of a window's table that its aggregates need.
-pub(super) struct Cells {
-    kind: Kind,
+pub(super) struct Cells<'a> {
+    kind: Kind<'a>,
     time: Option<Type>,
     /// Whether a window may be without events.
     may_be_empty: bool,
@@ -220,8 +243,8 @@ pub(super) struct Cells {
     fault: Option<Fault>,
 }
 
-impl Cells {
-    pub fn new(kind: Kind, time: Option<Type>, may_be_empty: bool) -> Cells {
+impl<'a> Cells<'a> {
+    pub fn new(kind: Kind<'a>, time: Option<Type>, may_be_empty: bool) -> Cells<'a> {
         let picks = Picks::new(may_be_empty);
         let mut cells = Cells { kind, time, may_be_empty, cells: Vec::new(), picks, fault: None };
         if matches!(kind, Kind::Counting { .. }) {
@@ -321,7 +344,7 @@ impl Cells {
     }
 
     /// The columns of the values that stand beside the best.
-    fn values_of<'a>(&'a self, best: &'a Cell, function: WindowFunction) -> impl Iterator<Item = &'a Cell> {
+    fn values_of<'c>(&'c self, best: &'c Cell, function: WindowFunction) -> impl Iterator<Item = &'c Cell> {
         self.cells.iter().filter(move |other| other.what == What::At(function) && other.by == best.by)
     }
 
@@ -605,7 +628,7 @@ impl Cells {
         let of = match self.kind {
             Kind::Tumbling { length, .. } => spans(length, length),
             Kind::Sliding { length, every, .. } => spans(length, every),
-            Kind::Session { .. } => spans(2 * ENDLESS, ENDLESS),
+            Kind::Calendar(_) | Kind::Session { .. } => spans(2 * ONE_SLICE, ONE_SLICE),
             Kind::Counting { count } => WindowDef::Last(count),
         };
         ColumnDef { window: Some(of), ..column(name, ty, false, None) }

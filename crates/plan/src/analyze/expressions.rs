@@ -68,6 +68,7 @@ impl Scope<'_> {
             ExprNode::IfElse { condition, then, otherwise } => self.if_else(condition, then, otherwise),
             ExprNode::IsNull(value) => self.is_null(value),
             ExprNode::OrZero(value) => self.or_zero(value),
+            ExprNode::Period { edge, periods, time } => self.period(expr, *edge, periods, time),
             ExprNode::Fitted { value, ty, target } => {
                 let typed = self.expression(value)?;
                 self.store(typed, *ty, value, target)

@@ -1,6 +1,6 @@
 //! A mistake on its way to becoming a [`PlanError`]: the caller that knows the place adds it.
 
-use crate::{PlanError, Span};
+use crate::{Periods, PlanError, Span};
 use std::fmt::Display;
 
 /// What is wrong, not yet where in the plan.
@@ -15,6 +15,13 @@ impl From<PlanError> for Fault {
     /// What is wrong with a plan that stands for a part of another.
     fn from(PlanError { message, hint, span, .. }: PlanError) -> Self {
         Fault { message, hint, span }
+    }
+}
+
+impl Periods {
+    /// Whether there are such periods.
+    pub(super) fn check(&self) -> Checked<()> {
+        self.fault().map_or(Ok(()), |(message, hint)| Err(Fault::new(message).hint(hint)))
     }
 }
 

@@ -27,7 +27,7 @@ const POINTS: i64 = 8;
 const UNTIL: &str = "until_";
 
 /// The grid, as windows.
-pub(super) fn kind(within: i64) -> Kind {
+pub(super) fn kind(within: i64) -> Kind<'static> {
     Kind::Tumbling { length: (within - 1) / POINTS + 1, origin: 0 }
 }
 

@@ -346,8 +346,8 @@ fn partial(
 ) {
     let (table, keys, time) = of;
     let due = tables[table].columns.iter().position(|column| column.name == early.column).expect("it is in the table");
-    let origin =
-        Origin::Due(Due { table, due, first: keys + 1, fields: early.fields.clone(), bound: early.bound, time });
+    let (fields, bound) = (early.fields.clone(), early.bound.clone());
+    let origin = Origin::Due(Due { table, due, first: keys + 1, fields, bound, time });
     let (name, event_time) = (format!("{window}.partial"), Some(early.schema.fields.len() - 1));
     let new = NewStream { name: name.clone(), schema: early.schema.clone(), event_time, origin, root: None };
     streams.add(StreamRef::Named(name), new);

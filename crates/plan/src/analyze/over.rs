@@ -32,8 +32,8 @@ use super::types::{check_column_type, zero};
 use super::writing::{WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
-    AccessDef, Bound, ColumnDef, Due, DueField, Expr, ExprNode, Function, OverDef, Record, RoleDef, Stmt, StmtNode,
-    StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
+    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, OverDef, Periods, Record, RoleDef,
+    Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use typed_index_collections::TiSlice;
@@ -264,8 +264,8 @@ pub(super) struct Lowering<'a> {
     pub name: &'a str,
     pub input: StreamRef,
     pub parts: Vec<Part>,
-    cells: Cells,
-    pub kind: Kind,
+    cells: Cells<'a>,
+    pub kind: Kind<'a>,
     pub clock: Clock,
     /// The distance of early results.
     early: Option<i64>,
@@ -346,7 +346,9 @@ impl Lowering<'_> {
         schema.fields.push(Field::scalar(STANDS, self.clock.ty.unwrap_or(Type::Int).into()));
         let length = match self.kind {
             Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => length,
-            Kind::Session { .. } | Kind::Counting { .. } => unreachable!("these have no early results"),
+            Kind::Calendar(_) | Kind::Session { .. } | Kind::Counting { .. } => {
+                unreachable!("these have no early results")
+            }
         };
         let mut fields = self.part_fields();
         let due = self.key_columns();
@@ -391,10 +393,12 @@ impl Lowering<'_> {
         }
         columns.push(column(&self.kind.due_column(), Type::Int, false, Some(Value::Int(0))));
         columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
-        if self.has_start() {
-            columns.push(column("start", time, false, Some(zero(time))));
-            columns.push(column("end", time, false, Some(zero(time))));
-        }
+        let bounds: &[&str] = match self.kind {
+            Kind::Calendar(_) => &["start"],
+            _ if self.has_bounds() => &["start", "end"],
+            _ => &[],
+        };
+        columns.extend(bounds.iter().map(|bound| column(bound, time, false, Some(zero(time)))));
         columns.extend(self.early.map(|every| column(&early_column(every), Type::Int, false, Some(Value::Int(0)))));
         columns.extend(self.cells.columns());
         columns.extend(self.owns.columns());
@@ -402,8 +406,8 @@ impl Lowering<'_> {
         TableDef::new("windows", columns)
     }
 
-    /// Whether a row holds when its window begins.
-    fn has_start(&self) -> bool {
+    /// Whether a row holds the times of its first and last event.
+    fn has_bounds(&self) -> bool {
         self.clock.ty.is_some() && matches!(self.kind, Kind::Session { .. } | Kind::Counting { .. })
     }
 
@@ -443,11 +447,15 @@ impl Lowering<'_> {
         match self.kind {
             Kind::Tumbling { length, origin } => begin.push(set(WINDOW, &due, self.clock.boundary(length, origin))),
             Kind::Sliding { every, origin, .. } => begin.push(set(WINDOW, &due, self.clock.boundary(every, origin))),
+            Kind::Calendar(periods) => {
+                begin.push(set(WINDOW, &due, period(Edge::End, periods, self.clock.units())));
+                begin.push(set(WINDOW, "start", period(Edge::Start, periods, self.clock.now())));
+            }
             // It is full before, or closes at the end of time.
             Kind::Counting { .. } => begin.push(set(WINDOW, &due, i64::MAX)),
             Kind::Session { .. } => {}
         }
-        if self.has_start() {
+        if self.has_bounds() {
             begin.push(set(WINDOW, "start", self.clock.now()));
         }
         if let Some(every) = self.early {
@@ -458,7 +466,7 @@ impl Lowering<'_> {
         body.push(when(crate::build::local(FRESH), begin));
         if let Kind::Session { gap } = self.kind {
             body.push(set(WINDOW, &due, self.clock.units() + gap));
-        } else if self.has_start() {
+        } else if self.has_bounds() {
             body.push(set(WINDOW, "end", self.clock.now()));
         }
         body.extend(self.cells.adds(number));
@@ -497,7 +505,7 @@ impl Lowering<'_> {
     /// How rows are merged, where a row stands for one window and begins with an event.
     fn merges(&self) -> Option<Merges> {
         let is_plain = self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
-        let is_tumbling = matches!(self.kind, Kind::Tumbling { .. });
+        let is_tumbling = matches!(self.kind, Kind::Tumbling { .. } | Kind::Calendar(_));
         let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
         let merges = self.cells.merges().filter(|_| is_plain && is_tumbling && !has_texts)?;
         Some(if self.parts.is_empty() { merges } else { merges.numbered("first") })
@@ -536,8 +544,8 @@ impl Lowering<'_> {
             Kind::Tumbling { length, .. } | Kind::Sliding { length, .. } => {
                 vec![DueField::Start { length }, DueField::End]
             }
-            Kind::Session { .. } => vec![part(start), DueField::End],
-            Kind::Counting { .. } if self.has_start() => vec![part(start), part(start + 1)],
+            Kind::Calendar(_) | Kind::Session { .. } => vec![part(start), DueField::End],
+            Kind::Counting { .. } if self.has_bounds() => vec![part(start), part(start + 1)],
             Kind::Counting { .. } if self.parts.is_empty() => vec![part(0)],
             Kind::Counting { .. } => vec![],
         });
@@ -545,11 +553,16 @@ impl Lowering<'_> {
             Kind::Tumbling { length: every, origin } | Kind::Sliding { every, origin, .. } => {
                 Bound::Grid { every, origin }
             }
+            Kind::Calendar(periods) => Bound::Periods(periods.clone()),
             Kind::Session { gap } => Bound::After(gap),
             Kind::Counting { .. } => Bound::Never,
         };
         DueDraft { fields, bound }
     }
+}
+
+fn period(edge: Edge, periods: &Periods, time: Expr) -> Expr {
+    ExprNode::Period { edge, periods: periods.clone(), time: Box::new(time) }.into()
 }
 
 fn early_column(every: i64) -> String {

@@ -8,6 +8,9 @@ use typed_index_collections::TiSlice;
 /// The name of a field that was made to hold the time of the position. No user can write it.
 pub(super) const POSITION_TIME: &str = "time of the position";
 
+/// The slide of windowed columns whose row stands for one window, which is over no grid: all values are in one slice.
+pub(super) const ONE_SLICE: i64 = 1 << 61;
+
 /// The time of the position: a field, and what is to be added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PositionTime {

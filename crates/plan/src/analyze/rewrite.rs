@@ -76,7 +76,9 @@ fn operands(node: &mut ExprNode) -> Vec<&mut Expr> {
         | ExprNode::Exists(_)
         | ExprNode::Rows(_)
         | ExprNode::Length(_) => vec![],
-        ExprNode::Unary { value, .. } | ExprNode::Fitted { value, .. } => vec![value],
+        ExprNode::Unary { value, .. } | ExprNode::Fitted { value, .. } | ExprNode::Period { time: value, .. } => {
+            vec![value]
+        }
         ExprNode::IsNull(value) | ExprNode::OrZero(value) => vec![value],
         ExprNode::Binary { left, right, .. } | ExprNode::Compare { left, right, .. } => vec![left, right],
         ExprNode::All(parts) | ExprNode::Any(parts) | ExprNode::Pack(parts) => parts.iter_mut().collect(),

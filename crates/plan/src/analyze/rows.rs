@@ -43,7 +43,12 @@ pub(super) struct Of {
 }
 
 /// Checks a table of which each row is to have a result in windows of these groups.
-pub(super) fn of(over: &OverDef, parts: &[Part], kind: Kind, tables: &TiSlice<TableId, Table>) -> Checked<Option<Of>> {
+pub(super) fn of(
+    over: &OverDef,
+    parts: &[Part],
+    kind: Kind<'_>,
+    tables: &TiSlice<TableId, Table>,
+) -> Checked<Option<Of>> {
     let Some(name) = &over.every else { return Ok(None) };
     if over.top.is_some() || over.first.is_some() {
         return Err(Fault::new("tops and first events are of events, and of no rows").hint("leave every= out"));
@@ -53,6 +58,10 @@ pub(super) fn of(over: &OverDef, parts: &[Part], kind: Kind, tables: &TiSlice<Ta
     let table = TableId::from(table.ok_or_else(|| Fault::unknown("table", name, shown()))?);
     let made_of_events = match kind {
         Kind::Tumbling { .. } | Kind::Sliding { .. } => None,
+        Kind::Calendar(_) => {
+            return Err(Fault::new(format!("windows of a calendar have no results for each row of '{name}'"))
+                .hint("take windows of a length that is always the same"));
+        }
         Kind::Session { .. } => Some("sessions"),
         Kind::Counting { .. } => Some("windows by count"),
     };
@@ -96,7 +105,9 @@ impl Lowering<'_> {
         let (length, every, origin) = match self.kind {
             Kind::Tumbling { length, origin } => (length, length, origin),
             Kind::Sliding { length, every, origin } => (length, every, origin),
-            Kind::Session { .. } | Kind::Counting { .. } => unreachable!("none of these is without events"),
+            Kind::Calendar(_) | Kind::Session { .. } | Kind::Counting { .. } => {
+                unreachable!("none of these is without events")
+            }
         };
         let time = self.clock.ty.unwrap_or(Type::Int);
         let parts = self.parts.iter().map(|part| Field::scalar(&part.name, ColumnType::optional(part.ty.ty)));

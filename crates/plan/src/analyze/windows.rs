@@ -2,7 +2,7 @@
 
 use super::coerce::constant;
 use super::fault::{Checked, Fault};
-use super::position::PositionTime;
+use super::position::{ONE_SLICE, PositionTime};
 use super::scope::{Scope, Site};
 use super::types::decimal;
 use crate::program::{Expr as Typed, Node, WordOp};
@@ -111,7 +111,7 @@ impl Scope<'_> {
         let (name, window) = self.window_of(role, column)?;
         let typed = self.expression(value)?;
         let value = self.store(typed, window.value.into(), value, &format!("a value of {name}"))?;
-        let time = self.window_time(&name, &window)?;
+        let time = self.window_time(role, &name, &window)?;
         let cell = Box::new(self.read(role, element, column));
         let node = Node::WindowAdd { window, cell, time: Box::new(time), value: Box::new(value) };
         Ok(Typed { ty: Type::Bytes.into(), node })
@@ -139,7 +139,7 @@ impl Scope<'_> {
             Aggregate::Sum if window.value != Type::Float => self.overflow(window.value, surface),
             _ => self.reasons.never(),
         };
-        let time = Box::new(self.window_time(&name, &window)?);
+        let time = Box::new(self.window_time(role, &name, &window)?);
         let cell = Box::new(self.read(role, element, column));
         Ok(Typed { ty, node: Node::WindowRead { window, cell, time, within, aggregate, reason } })
     }
@@ -168,7 +168,7 @@ impl Scope<'_> {
             Ask::Times | Ask::Distinct | Ask::Frequency => Type::Int.into(),
         };
         let within = within(&name, &window, None)?;
-        let time = Box::new(self.window_time(&name, &window)?);
+        let time = Box::new(self.window_time(role, &name, &window)?);
         let (cell, argument) = (Box::new(self.read(role, element, column)), Box::new(given));
         Ok(Typed { ty, node: Node::SynopsisRead { window, cell, time, within, ask, argument } })
     }
@@ -226,7 +226,7 @@ impl Scope<'_> {
         if !window.is_of_records() {
             return Err(Fault::new(format!("{name} is no window of records")));
         }
-        let time = self.window_time(&name, &window)?;
+        let time = self.window_time(role, &name, &window)?;
         Ok((window, self.read(role, element, column), time))
     }
 
@@ -241,9 +241,12 @@ impl Scope<'_> {
         Ok((name, window))
     }
 
-    /// The time of the event, where the window needs it.
-    fn window_time(&mut self, name: &str, window: &Window) -> Checked<Typed> {
+    /// The time of the event, where the window needs it. Where a row stands for one window, all values have the same.
+    fn window_time(&mut self, role: RoleId, name: &str, window: &Window) -> Checked<Typed> {
         let Some(slices) = window.slices() else { return Ok(constant(Type::Int, Value::Int(0))) };
+        if self.table(role).is_hidden && slices.slide == ONE_SLICE {
+            return Ok(constant(slices.time, Value::from_word(slices.time, 0)));
+        }
         if self.event_time.is_none() && self.is_late {
             let fault =
                 Fault::new(format!("{name} is a window over time, and late events do not hold that of their position"));

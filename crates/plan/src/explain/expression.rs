@@ -109,6 +109,7 @@ impl<'a> Names<'a> {
             Node::WindowField { cell, at, field, .. } => {
                 atom(format!("{}[{}].{field}", self.expression(cell), self.expression(at)))
             }
+            Node::Period { edge, time, .. } => atom(format!("{}.{edge}", self.call("period", &[time]))),
             Node::Pack(values) => atom(self.call("pack", &Vec::from_iter(values))),
             Node::WindowRead { window, cell, within, aggregate, .. } => {
                 atom(format!("{}{}.{aggregate}()", self.expression(cell), part(window, *within)))

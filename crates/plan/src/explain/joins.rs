@@ -90,7 +90,7 @@ fn kept(program: &Program, join: &Transaction, slices: Slices) -> String {
         Origin::Due(due) if stream.name == format!("{}.freed", join.name) => Some(due),
         _ => None,
     });
-    let long = match freed.map(|due| due.bound) {
+    let long = match freed.map(|due| &due.bound) {
         Some(Bound::Grid { .. }) if slices.count > 1 => {
             format!("for {} and at most twice as long", slices.span(slices.count))
         }

@@ -4,7 +4,7 @@ use super::column;
 use crate::analyze::REFUSED;
 use crate::analyze::within;
 use crate::print::literal;
-use crate::{Bound, Due, DueField, Origin, Program, StreamId, TableId, Transaction, TransactionId};
+use crate::{Bound, Due, DueField, Origin, Periods, Program, StreamId, TableId, Transaction, TransactionId, Unit};
 use std::fmt::Write;
 use tidemill_model::{Type, Value};
 
@@ -141,12 +141,18 @@ fn kind(due: &Due) -> String {
         DueField::Start { length } => Some(*length),
         _ => None,
     });
-    match (due.bound, length) {
-        (Bound::Grid { every, .. }, Some(length)) if length > every => {
+    match (&due.bound, length) {
+        (&Bound::Grid { every, .. }, Some(length)) if length > every => {
             format!("sliding windows of {}, one each {},", span(length), span(every))
         }
-        (Bound::Grid { every, .. } | Bound::Ticks { every, .. }, _) => format!("tumbling windows of {}", span(every)),
-        (Bound::After(gap), _) => format!("sessions with gaps of {}", span(gap)),
+        (&(Bound::Grid { every, .. } | Bound::Ticks { every, .. }), _) => {
+            format!("tumbling windows of {}", span(every))
+        }
+        (Bound::Periods(Periods { unit, zone }), _) => match *unit {
+            Unit::Span { length, .. } => format!("tumbling windows of {} in {}", span(length), zone.name),
+            Unit::Months(count) => format!("tumbling windows of months({count}) in {}", zone.name),
+        },
+        (&Bound::After(gap), _) => format!("sessions with gaps of {}", span(gap)),
         (Bound::Never, _) => "windows by count".into(),
         (Bound::Wakes { .. } | Bound::Again(_) | Bound::Rows { .. }, _) => {
             unreachable!("what wakes or waits is no window")

@@ -238,6 +238,11 @@ impl Check<'_> {
                 assert!(field < of && matches!(cell.node, Node::Cell { .. }));
                 self.expr(at, Type::Int.into());
             }
+            Node::Period { time, reason, .. } => {
+                assert!(matches!(ty.ty, Type::Int | Type::Time) && !ty.nullable);
+                self.expr(time, ty);
+                self.reason(*reason);
+            }
             Node::Pack(values) => {
                 assert_eq!(ty, Type::Bytes.into());
                 values.iter().for_each(|value| self.node(value));

@@ -1,11 +1,12 @@
 //! Windows over streams against what they mean: every event in every window that holds it, nothing shared and nothing
 //! kept between windows (`docs/formalism.md`, "Results that complete with an instant").
 
+mod calendar;
 mod rows;
 
 use crate::support::Subject;
 use std::collections::BTreeMap;
-use tidemill_histories::{History, Random};
+use tidemill_histories::{History, Random, random_periods};
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
 use tidemill_plan::{
@@ -48,6 +49,10 @@ fn closed(windows: &WindowsDef, by: bool, events: &[Seen]) -> Vec<Closed> {
         WindowsDef::Sliding { length: Value::Int(length), every: Value::Int(every), origin } => {
             (*length, *every, *origin)
         }
+        WindowsDef::Calendar(periods) => {
+            events.iter().for_each(|seen| add(calendar::period(periods, seen.at), group_of(seen), *seen));
+            return in_order(of);
+        }
         WindowsDef::Session { gap: Value::Int(gap) } => return sessions(*gap, by, events),
         WindowsDef::Counting { count } => return counted(*count, by, events),
         other => unreachable!("{other:?}"),
@@ -61,11 +66,20 @@ fn closed(windows: &WindowsDef, by: bool, events: &[Seen]) -> Vec<Closed> {
             add((start + length, start), group_of(seen), *seen);
         }
     }
+    in_order(of)
+}
+
+fn in_order(of: BTreeMap<(i64, i64), Vec<Group>>) -> Vec<Closed> {
     of.into_iter()
         .flat_map(|((end, start), groups)| {
             groups.into_iter().map(move |(group, events)| (end, start, end, group, events))
         })
         .collect()
+}
+
+/// The type of the event time.
+fn time_of(windows: &WindowsDef) -> Type {
+    if matches!(windows, WindowsDef::Calendar(_)) { Type::Time } else { Type::Int }
 }
 
 fn sessions(gap: i64, by: bool, events: &[Seen]) -> Vec<Closed> {
@@ -173,7 +187,8 @@ fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
     let optional = ColumnType::optional(Type::Int);
     let mut plan = PlanBuilder::new("windows")
         .source("events", |s| {
-            s.event_time("at", Type::Int).field("group", optional).field("value", optional).field("number", Type::Int)
+            let s = s.event_time("at", time_of(windows)).field("group", optional).field("value", optional);
+            s.field("number", Type::Int)
         })
         .table("sums", |t| t.key("one", Type::Int).column_or("n", Type::Int, Value::Int(0)))
         .build();
@@ -191,7 +206,7 @@ fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
 }
 
 /// What a close gives, by definition.
-fn given(closed: &Closed, by: bool, sliding: bool, is_distinct: bool) -> Vec<Value> {
+fn given(closed: &Closed, by: bool, windows: &WindowsDef, is_distinct: bool) -> Vec<Value> {
     let (_, start, end, group, events) = closed;
     let option = |value: Option<i64>| value.map_or(Value::Null, Value::Int);
     let values: Vec<i64> = events.iter().filter_map(|seen| seen.value).collect();
@@ -200,14 +215,14 @@ fn given(closed: &Closed, by: bool, sliding: bool, is_distinct: bool) -> Vec<Val
     distinct.dedup();
     let sum: i64 = values.iter().sum();
     let mean = if values.is_empty() { Value::Null } else { Value::Float(sum as f64 / values.len() as f64) };
-    let mut row = vec![Value::Int(*start), Value::Int(*end)];
+    let mut row = [start, end].map(|time| Value::from_word(time_of(windows), *time)).to_vec();
     if by {
         row.push(option(*group));
     }
     row.extend([Value::Int(events.len() as i64), Value::Int(values.len() as i64), Value::Int(sum), mean]);
     row.extend([option(values.iter().min().copied()), option(values.iter().max().copied())]);
     row.push(if is_distinct { Value::Int(distinct.len() as i64) } else { variance(&values) });
-    if !sliding {
+    if !matches!(windows, WindowsDef::Sliding { .. }) {
         let some: Vec<&Seen> = events.iter().filter(|seen| seen.value.is_some()).collect();
         // The first of equals.
         let least = some.iter().min_by_key(|seen| (seen.value, seen.number));
@@ -233,8 +248,9 @@ fn random_windows(random: &mut Random) -> WindowsDef {
     let length = *random.pick(&[1, 2, 5, 8, 30]);
     let every = *random.pick(&[1, 2, 5]);
     let origin = *random.pick(&[0, 1, -4, 100]);
-    match random.below(4) {
+    match random.below(5) {
         0 => WindowsDef::Tumbling { length: Value::Int(length), origin },
+        4 => WindowsDef::Calendar(random_periods(random)),
         1 => WindowsDef::Sliding {
             length: Value::Int(every * random.between(2, 5) as i64),
             every: Value::Int(every),
@@ -261,20 +277,20 @@ fn windows_are_what_they_mean() {
             })
             .collect();
         let option = |value: Option<i64>| value.map_or(Value::Null, Value::Int);
-        let rows =
-            events.iter().map(|e| vec![Value::Int(e.at), option(e.group), option(e.value), Value::Int(e.number)]);
+        let time = |at: i64| Value::from_word(time_of(&windows), at);
+        let rows = events.iter().map(|e| vec![time(e.at), option(e.group), option(e.value), Value::Int(e.number)]);
         let distinct = random.chance(50);
         let plan = program(&windows, by, distinct);
         let history = History { plan, preload: vec![], sources: vec![rows.collect()] };
-        let sliding = matches!(windows, WindowsDef::Sliding { .. });
         let expected: Vec<Vec<Value>> =
-            closed(&windows, by, &events).iter().map(|closed| given(closed, by, sliding, distinct)).collect();
+            closed(&windows, by, &events).iter().map(|closed| given(closed, by, &windows, distinct)).collect();
         let subject = Subject::new(history);
         let sink = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "w.closed");
         let sink = sink.expect("every stream has a sink");
         assert_eq!(subject.expected.outputs[sink], expected, "seed {seed}, {windows:?}, by group: {by}, {events:?}");
         let folds = subject.program.transactions.keys().any(|id| subject.program.fold(id).is_some());
-        assert_eq!(folds, !distinct && matches!(windows, WindowsDef::Tumbling { .. }), "seed {seed}, {windows:?}");
+        let is_tumbling = matches!(windows, WindowsDef::Tumbling { .. } | WindowsDef::Calendar(_));
+        assert_eq!(folds, !distinct && is_tumbling, "seed {seed}, {windows:?}");
         let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
         for (workers, size) in [(1, EpochSize::Auto), (3, EpochSize::Events(1 + random.below(9)))] {
             engine = engine.with_empty_tables();

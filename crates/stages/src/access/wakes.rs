@@ -114,7 +114,7 @@ pub fn run_within(machine: &Machine, epoch: &Epoch) -> Result<bool, EvictedError
     }
     let Some(through) = epoch.input.wakes else { return Ok(epoch.input.due.is_some()) };
     let first = epoch.input.least_time;
-    let can_be = |due: &Due| match (due.bound, first) {
+    let can_be = |due: &Due| match (&due.bound, first) {
         (Bound::Wakes { .. }, Some(first)) => due.bound.after(first).is_some_and(|made| made <= through),
         _ => false,
     };
