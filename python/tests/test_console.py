@@ -4,7 +4,6 @@ import html
 import http.client
 import json
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from datetime import datetime, timezone
 from urllib.parse import quote, urlsplit
 
 import pytest
+from browser import CHROMIUM, CONTRASTS, needs_chromium
 
 MARKUP = "<img src=x onerror=\"document.title='taken'\">"
 
@@ -398,9 +398,6 @@ def test_without_a_state_there_is_nothing_to_recall(app):
 
 # In a browser.
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; apt install chromium")
-
 
 def shown(url, part, milliseconds=8000):
     """The page as its scripts have made it."""
@@ -453,3 +450,47 @@ def test_every_part_of_the_console_is_shown(app, tmp_path):
         assert "Call deposit" in text_of(shown(server.url, "calls"))
         steps = text_of(shown(server.url, f"transaction/{quote('deposits:1', safe='')}"))
         assert "wrote a.balance = 11 of accounts" in steps
+
+
+# By its place in the address: a text of each part.
+PARTS = {
+    "flow": "settle",
+    "epochs": "each event is followed through before the next",
+    "refused": "amount must be positive",
+    "tables/accounts": "after epoch",
+    "calls": "Call deposit",
+    "transaction/deposits%3A1": "wrote a.balance = 11 of accounts",
+}
+# What may be pressed or written, and is too small for a finger; in lines of text and in drawings it may be.
+SMALL = """
+[...document.querySelectorAll("button, select, textarea, input:not([type=checkbox]), #tabs a, .chip")]
+  .filter((node) => node.offsetParent && node.offsetHeight < 40).map((node) => node.outerHTML)
+"""
+# What is cut off.
+CUT = """
+[...document.querySelectorAll("#tabs, .tile p")].filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.outerHTML)
+"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_part_can_be_used_on_a_phone(app, tmp_path, browser, theme):
+    with served(app, state=tmp_path / "state") as (mill, server):
+        for amount in (5, 6, 0):
+            ask(server.url, "/call/deposit", json.dumps({"account": "ada", "amount": amount}))
+        mill.send("orders", [order(50, 7, amount=200)])
+        for part, text in PARTS.items():
+            browser.open(f"{server.url}/console#{part}", width=360, height=760, theme=theme)
+            browser.until(f"document.querySelector('#view').textContent.includes({json.dumps(text)})")
+            browser.until("document.querySelector('#tiles').innerText.includes('transactions')")
+            # Nothing is wider than the window; tables and the graph are scrolled in their cards.
+            assert browser.run("document.documentElement.scrollWidth") <= 360, part
+            assert browser.run(SMALL) == [], part
+            assert browser.run(CUT) == [], part
+            assert browser.run(CONTRASTS) == [], part
+            browser.picture(tmp_path / f"{part.partition('/')[0]}.png")
+        browser.click("Make a savepoint")
+        browser.until("document.querySelector('#savepoint').innerText.startsWith('Made epoch-')")
+        name = browser.text("#savepoint").removeprefix("Made ")
+        assert [path for path in (tmp_path / "state").rglob(name) if path.is_dir()]
+        assert browser.is_well()
