@@ -543,6 +543,34 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
         assert set(balances.values()) == {1}
 
 
+def test_each_line_of_an_acknowledged_push_is_there_once_after_a_kill(tmp_path):
+    made, acknowledged = [], []
+    for life in range(2):
+        with command(tmp_path, "--state", "state", program=PUSHED) as (process, url), tm.connect(url) as client:
+
+            def push(number, life=life, client=client):
+                try:
+                    for n in range(10_000):
+                        lines = [f"{life}.{number}.{n}.{line}" for line in range(3)]
+                        made.extend(lines)
+                        client.push("votes", [{"choice": line} for line in lines])
+                        acknowledged.extend(lines)
+                except tm.RunError:
+                    pass
+
+            threads = [threading.Thread(target=push, args=(number,)) for number in range(4)]
+            before = len(acknowledged)
+            [thread.start() for thread in threads]
+            while len(acknowledged) < before + 90:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            [thread.join() for thread in threads]
+    with command(tmp_path, "--state", "state", program=PUSHED) as (_, url):
+        rows = [json.loads(line) for line in ask(url, "/tables/choices")[2].splitlines()]
+    assert {row["votes"] for row in rows} == {1}
+    assert set(acknowledged) <= {row["name"] for row in rows} <= set(made)
+
+
 FIRST = BANK.replace("app.requests(Deposit)", 'app.requests(Deposit, remember="1h")')
 # A column more, and a procedure that does more.
 SECOND = (
