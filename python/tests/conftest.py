@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from browser import Browser
 
 # Who was started in the background may have been told to ignore it; tests interrupt runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -106,6 +107,14 @@ def module(tmp_path):
     yield load
     for name in made:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def browser(tmp_path):
+    (tmp_path / "browser").mkdir()
+    made = Browser(tmp_path / "browser")
+    yield made
+    made.close()
 
 
 TRANSACTION = """

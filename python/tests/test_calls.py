@@ -8,7 +8,7 @@ import time
 from urllib.parse import urlsplit
 
 import pytest
-from test_server import BANK, ask, command, served
+from test_server import BANK, ask, command, full, served
 from test_users import tidemill
 
 import tidemill as tm
@@ -144,6 +144,37 @@ def test_each_call_needs_the_right(app, tmp_path):
                 break
         assert said == (401, {"error": "no user has this token any more"})
         assert line.read() is None
+        line.close()
+
+
+async def awaited(url, **fields):
+    async with tm.connect(url) as client:
+        return await client.deposit(**fields)
+
+
+def test_one_who_was_not_served_can_tell_whether_the_call_may_have_run(app):
+    """Too many calls: nothing was done. The run ends before the replies: nobody knows."""
+
+    def fail():
+        raise OSError("no room")
+
+    one = {"account": "ada", "amount": 1}
+    with pytest.raises(OSError, match="no room"), full(app, fail) as (server, end):
+        line = Line(server.url)
+        line.send(deposit(1))
+        assert line.read() == (503, {"error": "4 calls wait for their replies; try again", "retry_after": 1})
+        with tm.connect(server.url) as client:
+            with pytest.raises(tm.BusyError, match="4 calls wait for their replies") as busy:
+                client.deposit(**one)
+            [among_many] = client.call_all("deposit", [one])
+            with pytest.raises(tm.BusyError) as awaiting:
+                asyncio.run(awaited(server.url, **one))
+            assert [error.retry_after for error in (busy.value, among_many, awaiting.value)] == [1] * 3
+            lost = end()
+            assert [(status, set(said)) for status, said in lost] == [(503, {"error"})] * 4, lost
+            with pytest.raises(tm.RunError) as over:
+                client.deposit(**one)
+            assert not isinstance(over.value, tm.BusyError)
         line.close()
 
 

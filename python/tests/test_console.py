@@ -4,7 +4,6 @@ import html
 import http.client
 import json
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from datetime import datetime, timezone
 from urllib.parse import quote, urlsplit
 
 import pytest
+from browser import CHROMIUM, CONTRASTS, needs_chromium
 
 MARKUP = "<img src=x onerror=\"document.title='taken'\">"
 
@@ -286,6 +286,94 @@ def test_hot_rows_are_named_while_somebody_looks(module):
         assert live(server.url)["hot"] == hot
 
 
+def test_hot_rows_of_a_program_that_follows_each_event_through_are_named(module):
+    """Those of nested steps and of dependent keys are among them."""
+    bank = module(
+        """
+        import tidemill as tm
+
+        class Branch(tm.Row):
+            name: str = tm.key()
+            head: str = "main"
+            balance: int = 0
+
+        class Total(tm.Row):
+            id: int = tm.key()
+            n: int = 0
+
+        class Deposit(tm.Event):
+            branch: str
+
+        app = tm.App("bank")
+        names = ["main", "north", *(f"b{n}" for n in range(10))]
+        branches = app.table(Branch, rows=[{"name": name} for name in names])
+        totals = app.table(Total, rows=[{"id": 0}])
+        deposits = app.requests(Deposit)
+
+        @app.transaction(deposits)
+        def deposit(ev, b=branches.row("branch"), head=branches.row("b.head")):
+            b.balance += 1
+            head.balance += 1
+            return {"branch": ev.branch}
+
+        @app.transaction(deposit.committed, nested=True)
+        def count(ev, total=totals.row(lambda e: 0), all_of_them=branches.all()):
+            total.n += len(all_of_them)
+        """,
+        prelude="",
+    ).app
+    with served(bank) as (mill, server):
+        assert live(server.url)["hot"] == []
+        for n in range(40):
+            mill.send("deposits", [{"branch": "north" if n % 4 else f"b{n // 4}"}])
+            mill.flush()
+        document = live(server.url)
+    shares = {(row["table"], *row["key"]): row["share"] for row in document["hot"]}
+    expected = {("branches", "north"): 1 / 4, ("branches", "main"): 1 / 3, ("totals", "0"): 1 / 3}
+    assert shares == pytest.approx(expected, abs=0.03)
+    assert document["critical"] == [] and document["contention"] is None
+
+
+def test_contention_is_told(module):
+    """Half of the transactions touch one row, and take turns; the others are spread."""
+    bank = module(
+        """
+        import tidemill as tm
+
+        class Account(tm.Row):
+            id: int = tm.key()
+            value: int = 0
+
+        class Change(tm.Event):
+            account: int
+
+        app = tm.App("bank")
+        accounts, changes = app.table(Account), app.source(Change)
+
+        @app.transaction(changes)
+        def change(ev, a=accounts.row("account", create=True)):
+            value = a.value
+            for i in range(300):
+                value = (value * 31 + i) % 1000003
+            a.value = value
+        """,
+        prelude="",
+    ).app
+    events = [{"account": 0 if n % 2 else n} for n in range(4000)]
+    with bank.start(workers=2) as mill, mill.serve() as server:
+        deadline = time.monotonic() + 60
+        while (found := live(server.url)["contention"]) is None:
+            assert time.monotonic() < deadline
+            mill.send("changes", events)
+            mill.flush()
+    assert found["transactions"] == found["operations"] > 100
+    assert found["longest"] / found["operations"] == pytest.approx(0.5, abs=0.05)
+    assert found["rows"] / found["operations"] == pytest.approx(0.5, abs=0.05)
+    # Half of the work is done one after the other, however it is run: each transaction writes what the last one wrote.
+    assert found["critical"] == pytest.approx(0.5, abs=0.1)
+    assert found["critical_of_writes"] == pytest.approx(0.5, abs=0.1)
+
+
 def test_rows_along_the_critical_path_are_named(module):
     bank = module(
         """
@@ -398,9 +486,6 @@ def test_without_a_state_there_is_nothing_to_recall(app):
 
 # In a browser.
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; apt install chromium")
-
 
 def shown(url, part, milliseconds=8000):
     """The page as its scripts have made it."""
@@ -453,3 +538,47 @@ def test_every_part_of_the_console_is_shown(app, tmp_path):
         assert "Call deposit" in text_of(shown(server.url, "calls"))
         steps = text_of(shown(server.url, f"transaction/{quote('deposits:1', safe='')}"))
         assert "wrote a.balance = 11 of accounts" in steps
+
+
+# By its place in the address: a text of each part.
+PARTS = {
+    "flow": "settle",
+    "epochs": "each event is followed through before the next",
+    "refused": "amount must be positive",
+    "tables/accounts": "after epoch",
+    "calls": "Call deposit",
+    "transaction/deposits%3A1": "wrote a.balance = 11 of accounts",
+}
+# What may be pressed or written, and is too small for a finger; in lines of text and in drawings it may be.
+SMALL = """
+[...document.querySelectorAll("button, select, textarea, input:not([type=checkbox]), #tabs a, .chip")]
+  .filter((node) => node.offsetParent && node.offsetHeight < 40).map((node) => node.outerHTML)
+"""
+# What is cut off.
+CUT = """
+[...document.querySelectorAll("#tabs, .tile p")].filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.outerHTML)
+"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_part_can_be_used_on_a_phone(app, tmp_path, browser, theme):
+    with served(app, state=tmp_path / "state") as (mill, server):
+        for amount in (5, 6, 0):
+            ask(server.url, "/call/deposit", json.dumps({"account": "ada", "amount": amount}))
+        mill.send("orders", [order(50, 7, amount=200)])
+        for part, text in PARTS.items():
+            browser.open(f"{server.url}/console#{part}", width=360, height=760, theme=theme)
+            browser.until(f"document.querySelector('#view').textContent.includes({json.dumps(text)})")
+            browser.until("document.querySelector('#tiles').innerText.includes('transactions')")
+            # Nothing is wider than the window; tables and the graph are scrolled in their cards.
+            assert browser.run("document.documentElement.scrollWidth") <= 360, part
+            assert browser.run(SMALL) == [], part
+            assert browser.run(CUT) == [], part
+            assert browser.run(CONTRASTS) == [], part
+            browser.picture(tmp_path / f"{part.partition('/')[0]}.png")
+        browser.click("Make a savepoint")
+        browser.until("document.querySelector('#savepoint').innerText.startsWith('Made epoch-')")
+        name = browser.text("#savepoint").removeprefix("Made ")
+        assert [path for path in (tmp_path / "state").rglob(name) if path.is_dir()]
+        assert browser.is_well()

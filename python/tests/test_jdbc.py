@@ -12,8 +12,10 @@ from test_server import BANK, served
 DRIVER = Path(os.environ.get("TIDEMILL_JDBC", "/usr/share/java/postgresql.jar"))
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
-@pytest.mark.skipif(not DRIVER.exists(), reason="there is no pgJDBC; TIDEMILL_JDBC may name its jar")
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java; apt install default-jdk-headless")
+@pytest.mark.skipif(
+    not DRIVER.exists(), reason=f"there is no {DRIVER}; apt install libpostgresql-jdbc-java, or set TIDEMILL_JDBC"
+)
 def test_pgjdbc(module):
     app = module(BANK, prelude="").app
     with served(app) as (_, server):

@@ -4,6 +4,7 @@ import random
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from test_splits import verified
 
 import tidemill as tm
 
@@ -184,6 +185,97 @@ def test_what_is_refused():
     reading = validate.committed.map(lambda e, c: {"n": c.votes}, c=app.tables["callers"].read("phone"))
     with pytest.raises(tm.PlanError, match="reads rows, and nothing is nested in a filter or map"):
         app.transaction(reading, nested=True)(step)
+
+
+class Board(tm.Row):
+    contestant: int = tm.key()
+    votes: int = 0
+    n: int = 0
+    notes: int = 0
+
+
+def diamond():
+    """A vote; its count and its number, in either order; a board that needs both. What follows from a step is after it."""
+    app = tm.App("diamond")
+    votes = app.source(Vote)
+    callers, contestants = app.table(Caller), app.table(Contestant)
+    totals, boards = app.table(Total), app.table(Board)
+
+    @app.transaction(votes)
+    def validate(ev, caller=callers.row("phone", create=True)):
+        tm.require(caller.votes < 3, "has voted")
+        caller.votes += 1
+        return {"contestant": ev.contestant, "weight": ev.weight}
+
+    @app.transaction(validate.committed, nested=True)
+    def count(ev, who=contestants.row("contestant", create=True)):
+        tm.require(ev.weight != 3, "no such weight")
+        who.votes += ev.weight
+        return {"contestant": ev.contestant}
+
+    @app.transaction(validate.committed, nested=True)
+    def number(ev, total=totals.row(lambda e: 0, create=True)):
+        total.n += 1
+        tm.require((total.n + ev.weight) % 11 != 5, "the line is busy")
+
+    @app.transaction(validate.committed, nested=True)
+    def publish(
+        ev,
+        who=contestants.read("contestant"),
+        total=totals.read(lambda e: 0),
+        board=boards.row("contestant", create=True),
+    ):
+        tm.require((who.votes + total.n) % 7 != 0, "sevens are skipped")
+        board.votes = who.votes
+        board.n = total.n
+        return {"contestant": ev.contestant, "votes": board.votes, "n": board.n, "notes": board.notes}
+
+    @app.transaction(count.committed, nested=True)
+    def note(ev, board=boards.row("contestant")):
+        board.notes += board.votes
+
+    return app, votes, (validate, publish)
+
+
+def plain_diamond(votes):
+    """The same in a loop: what was published, the reasons, and the boards."""
+    callers, contestants, notes = {}, {}, {}
+    numbers, published, reasons, boards = 0, [], [], {}
+    for vote in votes:
+        phone, who = vote["phone"], vote["contestant"]
+        count, number = contestants.get(who, 0) + vote["weight"], numbers + 1
+        if callers.get(phone, 0) >= 3:
+            reasons.append("has voted")
+        elif vote["weight"] == 3:
+            reasons.append("count: no such weight")
+        elif (number + vote["weight"]) % 11 == 5:
+            reasons.append("number: the line is busy")
+        elif (count + number) % 7 == 0:
+            reasons.append("publish: sevens are skipped")
+        else:
+            callers[phone] = callers.get(phone, 0) + 1
+            contestants[who], numbers = count, number
+            published.append({"contestant": who, "votes": count, "n": number, "notes": notes.get(who, 0)})
+            notes[who] = notes.get(who, 0) + count
+            boards[who] = (count, number, notes[who])
+    return published, reasons, boards
+
+
+@pytest.mark.parametrize(("workers", "epoch"), RUNS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_diamond_runs_both_steps_before_the_last(tmp_path, workers, epoch, seed):
+    app, votes, (validate, publish) = diamond()
+    published, aborted = app.collect(publish.committed), app.collect(validate.aborted)
+    given = votes_of(seed, 300)
+    app.run({votes: given}, workers=workers, epoch=epoch, state=tmp_path / "state", savepoint="start", final=True)
+    expected = plain_diamond(given)
+    assert published.to_pylist() == expected[0]
+    assert [event["reason"] for event in aborted.to_pylist()] == expected[1]
+    steps = {"count: no such weight", "number: the line is busy", "publish: sevens are skipped"}
+    assert set(expected[1]) == {"has voted"} | steps
+    boards = app.tables["boards"].to_pylist()
+    assert {row["contestant"]: (row["votes"], row["n"], row["notes"]) for row in boards} == expected[2]
+    assert verified(tmp_path / "state", "start") == len(given)
 
 
 class Sold(tm.Event):

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta, timezone
 from urllib.parse import urlsplit
 
 import pytest
-from test_server import started
+from test_server import full, started
 
 import tidemill as tm
 
@@ -1104,7 +1104,7 @@ def test_limits(app):
             with raw(server) as third:
                 third.sendall(startup(user="ada"))
                 found = answers(third)
-                assert tags(found) == b"E" and b"C53300\0" in found[0][1]
+                assert tags(found) == b"E" and b"C53300\0" in found[0][1] and b"try again after 1 s\0" in found[0][1]
             one.sendall(message(b"Q", b"SELECT '" + b"x" * 1000 + b"'\0"))
             found = answers(one)
             assert tags(found) == b"E" and b"C54000\0" in found[0][1]
@@ -1115,6 +1115,15 @@ def test_limits(app):
                 if tags(answers(again))[-1:] == b"Z":
                     break
             assert time.monotonic() < deadline
+
+
+def test_one_over_a_limit_learns_when_to_ask_again(app):
+    with full(app) as (server, end), connect(server) as db:
+        state, said = code_of(db, "SELECT * FROM deposit('ada', 1)")
+        assert (state, said.message_primary) == ("53400", "4 calls wait for their replies")
+        assert said.message_hint == "this was not done; try again after 1 s"
+        end()
+        assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 6)
 
 
 def test_slow_and_vanished_clients_harm_nobody(bank):

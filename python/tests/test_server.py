@@ -358,16 +358,24 @@ def test_a_client_says_what_is_wrong(app):
         client.deposit(account="ada", amount=1)
 
 
-def test_too_many_calls_are_refused_at_once(module):
-    # The function of a sink holds the first epoch, and so the replies, until all have called.
-    app = module(BANK, prelude="").app
+@contextmanager
+def full(app, after=lambda: None):
+    """Serves with all four places for calls taken; gives the server, and what ends that and gives the replies.
+
+    ``after`` is what the sink does then that holds them.
+    """
     held = threading.Event()
-    app.sink(app.transactions["deposit"].committed, lambda batch: held.wait(20))
+
+    def hold(batch):
+        held.wait(20)
+        after()
+
+    app.sink(app.transactions["deposit"].committed, hold)
     with app.start(workers=1) as mill, mill.serve(calls_max=4) as server:
-        statuses = []
+        replies = []
 
         def make():
-            statuses.append(call(server.url, "deposit", account="ada", amount=1)[0])
+            replies.append(call(server.url, "deposit", account="ada", amount=1))
 
         threads = [threading.Thread(target=make) for _ in range(4)]
         # Replies do not wait for sinks, so the first is answered; its sink holds what comes after it.
@@ -377,11 +385,21 @@ def test_too_many_calls_are_refused_at_once(module):
         while b"tidemill_calls_in_flight 4\n" not in ask(server.url, "/metrics")[2]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+        def end():
+            held.set()
+            [thread.join() for thread in threads]
+            return replies
+
+        yield server, end
+
+
+def test_too_many_calls_are_refused_at_once(app):
+    with full(app) as (server, end):
         status, headers, text = ask(server.url, "/call/deposit", '{"account": "ada", "amount": 1}')
         assert (status, headers["Retry-After"]) == (503, "1"), text
-        held.set()
-        [thread.join() for thread in threads]
-        assert statuses == [200] * 4
+        assert json.loads(text) == {"error": "4 calls wait for their replies; try again", "retry_after": 1}
+        assert [status for status, _ in end()] == [200] * 4
 
 
 def test_slow_and_vanished_clients_harm_nobody(app):
@@ -523,6 +541,34 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
         assert all(balances.get(name) == 1 for name in answered)
         assert len(answered) <= len(balances) <= len(answered) + 12
         assert set(balances.values()) == {1}
+
+
+def test_each_line_of_an_acknowledged_push_is_there_once_after_a_kill(tmp_path):
+    made, acknowledged = [], []
+    for life in range(2):
+        with command(tmp_path, "--state", "state", program=PUSHED) as (process, url), tm.connect(url) as client:
+
+            def push(number, life=life, client=client):
+                try:
+                    for n in range(10_000):
+                        lines = [f"{life}.{number}.{n}.{line}" for line in range(3)]
+                        made.extend(lines)
+                        client.push("votes", [{"choice": line} for line in lines])
+                        acknowledged.extend(lines)
+                except tm.RunError:
+                    pass
+
+            threads = [threading.Thread(target=push, args=(number,)) for number in range(4)]
+            before = len(acknowledged)
+            [thread.start() for thread in threads]
+            while len(acknowledged) < before + 90:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            [thread.join() for thread in threads]
+    with command(tmp_path, "--state", "state", program=PUSHED) as (_, url):
+        rows = [json.loads(line) for line in ask(url, "/tables/choices")[2].splitlines()]
+    assert {row["votes"] for row in rows} == {1}
+    assert set(acknowledged) <= {row["name"] for row in rows} <= set(made)
 
 
 FIRST = BANK.replace("app.requests(Deposit)", 'app.requests(Deposit, remember="1h")')

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from browser import CONTRASTS, needs_chromium
 
 import tidemill as tm
 from tidemill.loading import load
@@ -459,99 +459,6 @@ def test_the_page_asks_the_shop_and_nothing_else_does(tmp_path):
         assert ask("/tables/customers/ada") == (502, {"error": "the shop is not there"})
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; apt install chromium")
-
-
-class Browser:
-    """Chromium without a window, spoken to through pipes by its DevTools protocol."""
-
-    def __init__(self, folder):
-        asked, said = folder / "asked", folder / "said"
-        os.mkfifo(asked), os.mkfifo(said)
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        options += [f"--user-data-dir={folder / 'profile'}", "--remote-debugging-pipe"]
-        shell = ["sh", "-c", 'exec "$@" 3<"$0/asked" 4>"$0/said"', str(folder), CHROMIUM, *options]
-        self.process = subprocess.Popen(shell, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.asked, self.said = asked.open("wb", buffering=0), said.open("rb", buffering=0)
-        self.rest, self.number, self.session, self.faults = b"", 0, None, []
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.send(f"{domain}.enable")
-
-    def close(self):
-        self.asked.close()
-        self.process.kill()
-        self.process.wait()
-        self.said.close()
-
-    def send(self, method, **parameters):
-        self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters}
-        if self.session:
-            message["sessionId"] = self.session
-        self.asked.write(json.dumps(message).encode() + b"\0")
-        while True:
-            while b"\0" not in self.rest:
-                assert select.select([self.said], [], [], 60)[0], f"Chromium does not answer {method}"
-                part = os.read(self.said.fileno(), 1 << 20)
-                assert part, "Chromium has ended"
-                self.rest += part
-            text, _, self.rest = self.rest.partition(b"\0")
-            said = json.loads(text)
-            if said.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.faults.append(said["params"])
-            if said.get("id") == self.number:
-                assert "error" not in said, said
-                return said["result"]
-
-    def is_well(self):
-        """Whether no script has failed. What is not there and what is refused is logged of the network."""
-        return {fault.get("entry", {}).get("source") for fault in self.faults} <= {"network"}
-
-    def open(self, url, width=1180, height=900, theme="light"):
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-        self.send("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && document.querySelectorAll('#items > li').length === 5")
-
-    def run(self, script):
-        done = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in done, done
-        return done["result"].get("value")
-
-    def until(self, script):
-        wait(lambda: self.run(f"(() => {{ try {{ return {script}; }} catch {{ return false; }} }})()"), bool)
-
-    def text(self, selector):
-        return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
-
-    def shows(self, item, stock):
-        """Waits until the stock of an item is shown."""
-        shown = f"document.querySelector('#items [data-key={item}] .stock').innerText.trim().split(/\\s+/).join(' ')"
-        self.until(f"{shown} === {json.dumps(stock)}")
-
-    def click(self, name):
-        """Presses the button of this name, which is that for screen readers."""
-        button = f"[...document.querySelectorAll('button')].find(b => (b.ariaLabel ?? b.innerText).match({json.dumps(name)}))"
-        self.until(f"!{button}.disabled")
-        self.run(f"{button}.click()")
-
-    def write(self, selector, text):
-        self.run(f"document.querySelector({json.dumps(selector)}).select()")
-        self.send("Input.insertText", text=text)
-        self.run("document.activeElement.blur()")
-
-
-@pytest.fixture
-def browser(tmp_path):
-    (tmp_path / "browser").mkdir()
-    made = Browser(tmp_path / "browser")
-    yield made
-    made.close()
-
-
 @contextmanager
 def shown(folder, **replaced):
     """The shop and its page: where both are."""
@@ -560,10 +467,21 @@ def shown(folder, **replaced):
         yield shop, url
 
 
+def open_shop(browser, url, **window):
+    browser.open(url, **window)
+    browser.until("document.querySelectorAll('#items > li').length === 5")
+
+
+def shows(browser, item, stock):
+    """Waits until the stock of an item is shown."""
+    shown = f"document.querySelector('#items [data-key={item}] .stock').innerText.trim().split(/\\s+/).join(' ')"
+    browser.until(f"{shown} === {json.dumps(stock)}")
+
+
 @needs_chromium
 def test_a_customer_buys_on_the_page(tmp_path, browser):
     with shown(tmp_path) as (shop, url):
-        browser.open(url)
+        open_shop(browser, url)
         browser.write("#customer", "ada")
         browser.click("Pay in")
         browser.until("document.querySelector('#balance strong').innerText === '100.00'")
@@ -589,19 +507,19 @@ def test_a_customer_buys_on_the_page(tmp_path, browser):
 @needs_chromium
 def test_the_page_shows_what_others_do_and_why_it_is_refused(tmp_path, browser):
     with shown(tmp_path) as (shop, url), tm.connect(shop, timeout=60) as other:
-        browser.open(url)
+        open_shop(browser, url)
         browser.write("#customer", "ada")
         browser.click("Pay in")
         browser.click("Add desk")
         browser.click("One more desk")
         other.deposit(customer="bob", amount=1000)
         other.reserve(order="bob1", customer="bob", lines=lines(desk=1))
-        browser.shows("desk", "1 left 1 reserved")
+        shows(browser, "desk", "1 left 1 reserved")
         browser.click("^Reserve$")
         browser.until("document.querySelector('#refused strong').innerText === 'sold out'")
         assert "Nothing of the basket was reserved" in browser.text("#said")
         other.push("deliveries", [{"id": "d1", "item": "desk", "quantity": 4}])
-        browser.shows("desk", "5 left 1 reserved")
+        shows(browser, "desk", "5 left 1 reserved")
         browser.click("^Reserve$")
         browser.click("^Pay order")
         browser.until("document.querySelector('#refused strong').innerText === 'balance is too low'")
@@ -612,14 +530,14 @@ def test_the_page_shows_what_others_do_and_why_it_is_refused(tmp_path, browser):
 @needs_chromium
 def test_a_reservation_expires_on_the_page(tmp_path, browser):
     with shown(tmp_path, hold=3) as (shop, url):
-        browser.open(url)
+        open_shop(browser, url)
         browser.click("Pay in")
         browser.until("document.querySelector('#balance strong').innerText === '100.00'")
         browser.click("Add clock")
         browser.click("^Reserve$")
         browser.until("document.querySelector('#orders .badge').innerText === 'expired'")
         assert stock(shop, "clock") == (5, 0, 0)
-        browser.shows("clock", "5 left")
+        shows(browser, "clock", "5 left")
         assert browser.run("document.querySelector('#orders button').hidden")
 
 
@@ -627,7 +545,7 @@ def test_a_reservation_expires_on_the_page(tmp_path, browser):
 def test_the_page_goes_on_after_a_kill(tmp_path, browser):
     copy(tmp_path)
     with command(tmp_path) as (server, shop), page(tmp_path, shop) as (_, url):
-        browser.open(url)
+        open_shop(browser, url)
         browser.click("Pay in")
         browser.click("Add chair")
         browser.click("^Reserve$")
@@ -640,7 +558,7 @@ def test_the_page_goes_on_after_a_kill(tmp_path, browser):
         with command(tmp_path, port=shop.rpartition(":")[2]) as (_, again), tm.connect(again, timeout=60) as other:
             browser.until("document.querySelector('#live').innerText === 'live'")
             other.push("deliveries", [{"id": "d1", "item": "mug", "quantity": 12}])
-            browser.shows("mug", "42 left")
+            shows(browser, "mug", "42 left")
             browser.click("^Pay order")
             browser.until("document.querySelector('#orders .badge').innerText === 'paid'")
             check_sums(again, {"mug": 12}, 100)
@@ -655,7 +573,7 @@ def test_the_page_can_be_used_by_all(tmp_path, browser, width, theme):
     with shown(tmp_path) as (shop, url), tm.connect(shop, timeout=60) as other:
         other.deposit(customer=MARKUP, amount=500)
         other.reserve(order=MARKUP, customer=MARKUP, lines=lines(chair=1, lamp=1))
-        browser.open(url, width=width, height=760, theme=theme)
+        open_shop(browser, url, width=width, height=760, theme=theme)
         browser.write("#customer", MARKUP)
         browser.until("document.querySelector('#orders h3').innerText.includes('onerror')")
         # Text is never markup.
@@ -675,28 +593,6 @@ def test_the_page_can_be_used_by_all(tmp_path, browser, width, theme):
         # The keyboard reaches the first item, and the focus stays where it is while the stock changes.
         browser.run("document.querySelector('#items button').focus()")
         other.push("deliveries", [{"id": "d1", "item": "lamp", "quantity": 90}])
-        browser.shows("lamp", "97 left 1 reserved")
+        shows(browser, "lamp", "97 left 1 reserved")
         assert browser.run("document.activeElement.ariaLabel").startswith("Add ")
         assert browser.run(CONTRASTS) == []
-
-
-# Texts whose contrast with what is behind them is less than 4.5.
-CONTRASTS = """(() => {
-  const light = (colour) => {
-    const [r, g, b] = colour.match(/[\\d.]+/g).map((part) => part / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor;
-      if (!/, 0\\)$/.test(colour)) return colour;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const texts = [...document.querySelectorAll("body *")].filter((node) => node.offsetParent && !node.disabled && !node.getAnimations().length
-    && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()));
-  return texts.filter((node) => {
-    const [a, b] = [light(getComputedStyle(node).color), light(behind(node))].sort((x, y) => y - x);
-    return (a + 0.05) / (b + 0.05) < 4.5;
-  }).map((node) => node.outerHTML);
-})()"""

@@ -23,6 +23,7 @@ from .client import Client, connect
 from .connectors import Connector, connector, csv, ipc, jsonl, null, parquet
 from .errors import (
     Aborted,
+    BusyError,
     CompileError,
     GoneError,
     IdempotencyError,
@@ -54,6 +55,7 @@ __all__ = [
     "Aggregate",
     "App",
     "AsyncSession",
+    "BusyError",
     "Client",
     "Clock",
     "Collected",

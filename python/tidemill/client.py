@@ -37,8 +37,9 @@ class Client:
     """Calls a served application: ``client.deposit(account="ada", amount=10)``. Threads may share it.
 
     A call raises ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are wrong, ``PlanError``
-    where there is no such procedure, and ``RunError`` where the server cannot be reached or refuses. If a connection
-    fails during a call, the call may have run or not; one with an ``idempotency_key=`` may be made again.
+    where there is no such procedure, ``BusyError`` where the server is over a limit or about to end, and ``RunError``
+    where it cannot be reached or its run is over. After a ``BusyError`` nothing was done, and the call may be made
+    again. After another ``RunError`` the call may have run or not; one with an ``idempotency_key=`` may be made again.
 
     ``async with tm.connect(url) as client`` gives an :class:`AsyncClient`.
     """

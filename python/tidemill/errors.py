@@ -10,6 +10,7 @@ from .ir import Span
 
 __all__ = [
     "Aborted",
+    "BusyError",
     "CompileError",
     "LoadError",
     "MissedError",
@@ -125,6 +126,20 @@ class IdempotencyError(TidemillError):
     answered by another version of the program; or calls of its source have no keys, or too many are kept."""
 
     __module__ = _PUBLIC
+
+
+class BusyError(RunError):
+    """A server does not take a request now: it is over a limit, or about to end. Nothing was done, so the same may be
+    asked again.
+
+    Attribute: ``retry_after`` (seconds until then).
+    """
+
+    __module__ = _PUBLIC
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class LoadError(TidemillError):

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from . import _engine
 from .data import is_arrow
-from .errors import GoneError, IdempotencyError, MissedError, PlanError, RunError, SchemaError
+from .errors import BusyError, GoneError, IdempotencyError, MissedError, PlanError, RunError, SchemaError
 from .replies import Reply, result_of
 
 FOUND = 200
@@ -53,7 +53,9 @@ class Answer:
 
     def failure(self) -> RunError:
         """Of a server that does not do what it was asked for."""
-        return RunError(f"{self.url} answers {self.status}: {self.object().get('error', 'nothing more')}")
+        said = self.object()
+        message = f"{self.url} answers {self.status}: {said.get('error', 'nothing more')}"
+        return BusyError(message, said["retry_after"]) if "retry_after" in said else RunError(message)
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _header(key: str) -> str:
 
 
 def reply(answer: Answer) -> Reply:
-    """The reply to a call. Raises ``Aborted``, ``SchemaError``, ``PlanError``, ``RunError``."""
+    """The reply to a call. Raises ``Aborted``, ``SchemaError``, ``PlanError``, ``BusyError``, ``RunError``."""
     said = _accepted(answer)
     if answer.status == _ABORTED:
         return result_of(said["epoch"], None, (said["aborted"], said["seen"]))

@@ -1,6 +1,7 @@
 //! Responses.
 
 use crate::follow::Events;
+use crate::slots::RETRY_SECONDS;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -100,8 +101,11 @@ impl Said {
         Said::new(status, error_text(&bad.reason, field, bad.line))
     }
 
-    /// The same, with the word that nothing was done, and that it may be asked again.
-    pub fn again(self) -> Said {
+    /// The same, with the word that nothing was done, and when it may be asked again (`"retry_after"`).
+    pub fn again(mut self) -> Said {
+        assert!(self.body.ends_with(b"}\n"), "it is an object");
+        self.body.truncate(self.body.len() - 2);
+        self.body.extend_from_slice(format!(",\"retry_after\":{RETRY_SECONDS}}}\n").as_bytes());
         Said { again: true, ..self }
     }
 
@@ -109,9 +113,18 @@ impl Said {
     pub fn answer(self) -> Answer {
         let mut response = whole(self.status, JSON, self.body);
         if self.again {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response.headers_mut().insert(RETRY_AFTER, RETRY_SECONDS.into());
         }
         response
+    }
+
+    /// As the bytes of a response after which the connection ends.
+    pub fn last(&self) -> Vec<u8> {
+        let Said { status, body, again } = self;
+        let again = if *again { format!("Retry-After: {RETRY_SECONDS}\r\n") } else { String::new() };
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status}\r\nContent-Type: {JSON}\r\nContent-Length: {length}\r\n{again}");
+        [head.as_bytes(), b"Connection: close\r\n\r\n", body].concat()
     }
 
     /// As a line of many: `{"status": 200, "reply": {...}}`.

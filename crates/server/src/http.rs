@@ -1,7 +1,7 @@
 //! The thread of all connections: requests in, responses out.
 
 use crate::access::refusal;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, Said};
 use crate::follow::NotRead;
 use crate::identity::Identity;
 use crate::listen::{Listen, Open};
@@ -75,9 +75,8 @@ fn accept(stream: TcpStream, open: Option<Open>, shared: &Arc<Shared>, closes: &
         if shared.tls.is_some() {
             return;
         }
-        const FULL: &[u8] =
-            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-        let _ = stream.try_write(FULL);
+        let full = Said::later(&format!("{} connections are open; try again", shared.limits.connections_max));
+        let _ = stream.try_write(&full.last());
         return;
     };
     let (shared, closes) = (shared.clone(), closes.clone());

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Seconds after which one who got no place may ask again.
+pub const RETRY_SECONDS: u64 = 1;
+
 /// A number of places; of those that are taken, the count.
 #[derive(Clone, Debug)]
 pub struct Slots {

@@ -63,7 +63,7 @@ impl Connection {
         let at = if form == QueryForm::Columns { None } else { self.snapshot().await? };
         let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup, tables }, at);
         self.answer(asked).await?.map_err(|error| match error {
-            NotAsked::Busy => PgError::new(code::OVER_LIMIT, "too many queries run and wait; try again"),
+            NotAsked::Busy => PgError::busy("too many queries run and wait"),
             NotAsked::Failed(QueryError::Refused(why)) => match call_within(&wire.catalog, &why) {
                 Some(name) => stands_alone(name),
                 None => refused(refusal, why),

@@ -1,5 +1,7 @@
 //! Errors as the protocol has them: a code of five characters, a message, perhaps a detail and a hint.
 
+use crate::slots::RETRY_SECONDS;
+
 /// Codes of PostgreSQL (its manual, appendix A).
 pub mod code {
     pub const PROTOCOL_VIOLATION: &str = "08P01";
@@ -75,6 +77,16 @@ impl PgError {
     /// After which the connection ends.
     pub fn fatal(code: &'static str, message: impl Into<String>) -> PgError {
         PgError { severity: Severity::Fatal, ..PgError::new(code, message) }
+    }
+
+    /// Over a limit that others have reached; it may be asked again.
+    pub fn busy(message: impl Into<String>) -> PgError {
+        PgError::new(code::OVER_LIMIT, message).again()
+    }
+
+    /// The same, with the hint that this was not done, and when it may be asked again.
+    pub fn again(self) -> PgError {
+        self.hint(format!("this was not done; try again after {RETRY_SECONDS} s"))
     }
 
     /// What SQL has and this server does not.

@@ -202,8 +202,8 @@ impl Connection {
                 // Others have all places, or calls of this connection have them.
                 None if self.queue.calls() > 0 => self.settle().await?,
                 None => {
-                    let message = format!("{} calls wait for their replies; try again", self.wire.limits.calls_max);
-                    return Err(PgError::new(code::OVER_LIMIT, message).into());
+                    let calls_max = self.wire.limits.calls_max;
+                    return Err(PgError::busy(format!("{calls_max} calls wait for their replies")).into());
                 }
             }
         };
@@ -297,10 +297,7 @@ impl Connection {
             let end = limited(batch.num_rows())?;
             return Ok(Rows { batch, fields, columns, next: 0, end });
         }
-        let busy = || {
-            let message = format!("{} reads and pushes wait for their answers; try again", wire.limits.asks_max);
-            PgError::new(code::OVER_LIMIT, message)
-        };
+        let busy = || PgError::busy(format!("{} reads and pushes wait for their answers", wire.limits.asks_max));
         let over = |why: &str| PgError::fatal(code::RUN_OVER, why);
         let asked_for = match &asked.key {
             Some(key) => wire.asks.row(table.id, key.clone()),

@@ -38,10 +38,7 @@ impl Connection {
         };
         let (_, stream) = streams.iter().find(|(other, _)| other == name).ok_or_else(none)?;
         let listener = self.wire.hubs.listen(*stream, after).map_err(|why| match why {
-            NotRead::Busy => {
-                let message = format!("{} readers of streams are there; try again", self.wire.limits.readers_max);
-                PgError::new(code::OVER_LIMIT, message)
-            }
+            NotRead::Busy => PgError::busy(format!("{} readers of streams are there", self.wire.limits.readers_max)),
             NotRead::Refused(SessionError::Over) => PgError::fatal(code::RUN_OVER, SessionError::Over.to_string()),
             NotRead::Refused(error) => PgError::new(code::BAD_VALUE_OF_SETTING, error.to_string()),
         })?;

@@ -79,8 +79,8 @@ impl Listening {
 fn accept(stream: TcpStream, open: Option<Open>, wire: &Arc<Wire>, closes: &watch::Receiver<bool>) {
     let (wire, closes) = (wire.clone(), closes.clone());
     let Some(open) = open else {
-        let message = format!("{} connections are open; try again", wire.limits.connections_max);
-        let error = PgError::fatal(code::TOO_MANY_CONNECTIONS, message);
+        let message = format!("{} connections are open", wire.limits.connections_max);
+        let error = PgError::fatal(code::TOO_MANY_CONNECTIONS, message).again();
         tokio::spawn(async move { connection::refuse(Socket::Plain(stream), &wire, &error).await });
         return;
     };

@@ -95,8 +95,9 @@ impl Failed {
             return error;
         }
         let unknown = if unknown == 0 { String::new() } else { format!(", {unknown} unknown") };
+        let own = error.hint.as_ref().map(|own| format!("{own}; ")).unwrap_or_default();
         let hint = format!(
-            "calls of this pipeline made after it: {count} ({committed} committed, {aborted} aborted{unknown})"
+            "{own}calls of this pipeline made after it: {count} ({committed} committed, {aborted} aborted{unknown})"
         );
         error.hint(hint)
     }

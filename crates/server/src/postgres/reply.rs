@@ -42,8 +42,12 @@ pub fn write(out: &mut Vec<u8>, wire: &Wire, shape: &CallShape, outcome: Result<
     let row = match made.outcome() {
         Outcome::Aborted(row) => return Err(aborted(wire, call, &made, row as usize)),
         Outcome::Refused(why) => {
-            let code = if why == KeyRefused::TooMany { code::OVER_LIMIT } else { code::BAD_VALUE_OF_SETTING };
-            return Err(PgError::new(code, why.to_string()));
+            return Err(match why {
+                KeyRefused::TooMany => PgError::busy(why.to_string()),
+                KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
+                    PgError::new(code::BAD_VALUE_OF_SETTING, why.to_string())
+                }
+            });
         }
         Outcome::Silent => None,
         Outcome::Committed(row) => Some(row as usize),

@@ -76,10 +76,7 @@ impl Connection {
     async fn begin(&mut self, wish: Option<Wish>) -> PgResult<(Option<RecordBatch>, Arc<Snapshot>)> {
         let wire = self.wire.clone();
         let tables = wire.catalog.tables.iter().map(|table| table.id).collect();
-        let busy = || {
-            let message = format!("{} reads and pushes wait for their answers; try again", wire.limits.asks_max);
-            PgError::new(code::OVER_LIMIT, message)
-        };
+        let busy = || PgError::busy(format!("{} reads and pushes wait for their answers", wire.limits.asks_max));
         let over = |why: &str| PgError::fatal(code::RUN_OVER, why);
         let asked = wire.asks.snapshot(wish, tables).ok_or_else(busy)?;
         let answered = self.answer(asked).await?;

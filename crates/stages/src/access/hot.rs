@@ -15,15 +15,16 @@ const SAMPLE: usize = 16;
 /// A row that was touched: its table and its key.
 pub type Touched = (TableId, Vec<Value>);
 
-/// The rows of some accesses, evenly spread over those of an epoch; of transactions on sources, as what follows them may
-/// run event by event. Call it while no transaction runs: between the access of an epoch and that of the next.
+/// The rows of some accesses by key, evenly spread over those of an epoch. Where each event is followed through they
+/// are those of all transactions, elsewhere of those on sources. Call it while no transaction runs: between the access of
+/// an epoch and that of the next.
 pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     let mut sampled: Vec<(TableId, RowAddress)> = Vec::new();
     let step = (epoch.operations() / SAMPLE).max(1);
     let mut next = epoch.number as usize % step;
-    let on_source = |root: StreamId| machine.program.streams[root].origin.is_of_source();
+    let counts = |root: StreamId| machine.wiring.cascades || machine.program.streams[root].origin.is_of_source();
     for (id, input) in epoch.work.inputs.iter_enumerated() {
-        if input.len == 0 || machine.wiring.cascades || !on_source(machine.wiring.inputs[id].root) {
+        if input.len == 0 || !counts(machine.wiring.inputs[id].root) {
             continue;
         }
         for (role, rows) in machine.input(id).roles().iter().zip(&input.rows) {
@@ -48,8 +49,9 @@ struct Step {
     before: Option<(usize, (TableId, RowAddress))>,
 }
 
-/// The rows along the critical path of an epoch's first transactions, where each row sees its transactions one after the
-/// other and all cost the same: some of its steps, evenly spread. Call it as [`touched`].
+/// The rows along the critical path of an epoch's first transactions, where each row sees its transactions one after
+/// the other and all cost the same: some of its steps, evenly spread. None where each event is followed through, since
+/// then all is one path. Call it as [`touched`].
 pub fn critical(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     if machine.wiring.cascades {
         return Vec::new();
@@ -84,7 +86,7 @@ pub fn critical(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
 fn key(table: &Table, row: RowAddress) -> Option<Vec<Value>> {
     let mut image = Image::new(table.shape());
     #[allow(unsafe_code)]
-    // SAFETY: prepare found this row of the table for this epoch, and by the caller's contract no transaction runs.
+    // SAFETY: the row was found in the table for this epoch, and by the caller's contract no transaction runs.
     unsafe {
         table.copy_row(row, &mut image);
     }

@@ -136,7 +136,7 @@ function path(critical) {
 
 /** The rows that are touched most. */
 function hottest(hot) {
-  if (hot.length === 0) return element("p", { class: "hint" }, "No row stands out. (Programs that follow each event through are not sampled.)");
+  if (hot.length === 0) return element("p", { class: "hint" }, "No row stands out.");
   return [element("p", {}, "The hottest rows, by a sample of the last epochs:"), table(["table", "key", "share of all accesses"], shares(hot), [2])];
 }
 

@@ -43,12 +43,13 @@ function figures() {
   const ran = rates.of((of) => committed(of) + aborted(of));
   const failed = rates.of(aborted);
   const share = ran > 0 ? failed / ran : ran === null ? null : 0;
-  const { p50_ms, p99_ms } = now.latency;
-  const ms = (value) => value < 10 ? value.toFixed(2) : short(value);
+  const { p50_ms, p99_ms, max_ms } = now.latency;
+  const [unit, size] = p99_ms < 1000 ? ["ms", 1] : ["s", 1000];
+  const latency = (value) => value / size < 10 ? (value / size).toFixed(2) : short(value / size);
   fill(at("tiles"),
     tile("Events", perSecond(events) || "–", `${short(now.events)} so far`, rates.note("events", events)),
     tile("Epoch", whole(now.epochs), cut === null ? "" : `${perSecond(cut)}, ${cut > 0 ? short(events / cut) : "–"} events each`, rates.note("epochs", cut)),
-    tile("Latency, p50 and p99", `${ms(p50_ms)} / ${ms(p99_ms)} ms`, `${ms(now.latency.max_ms)} ms at most, lately`, rates.note("latency", p99_ms)),
+    tile("Latency, p50 and p99", `${latency(p50_ms)} / ${latency(p99_ms)} ${unit}`, `${latency(max_ms)} ${unit} at most, lately`, rates.note("latency", p99_ms)),
     tile("Aborted", percent(share), failed === null ? "" : `${perSecond(failed)} of ${perSecond(ran)} transactions`, rates.note("aborted", share)),
     program.procedures.length > 0 && tile("Calls", perSecond(rates.of((of) => of.calls.made)) || "–",
       `${whole(now.calls.in_flight)} without a reply yet`, rates.note("calls", rates.of((of) => of.calls.made))));
