@@ -22,7 +22,7 @@ from datetime import datetime, timedelta, timezone
 from urllib.parse import urlsplit
 
 import pytest
-from test_server import full, started
+from test_server import full, kill_amid, started
 
 import tidemill as tm
 
@@ -1196,13 +1196,7 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
                 except psycopg.Error:
                     pass
 
-            threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
-            before = len(answered)
-            [thread.start() for thread in threads]
-            while len(answered) < before + 30:
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            [thread.join() for thread in threads]
+            kill_amid(process, make, answered, 30)
     with command(tmp_path, "--state", "state") as (_, url), psycopg.connect(url, autocommit=True) as db:
         balances = dict(db.execute("SELECT id, balance FROM accounts").fetchall())
         assert all(balances.get(name) == 1 for name in answered)

@@ -514,6 +514,17 @@ def test_open_connections_are_told_of_the_end(app):
         assert connection == "close" and (status == 200 or (status == 503 and b"about to end" in text)), (status, text)
 
 
+def kill_amid(process, work, done, count):
+    """Kills a server while four threads ``work``, each by its number, once so many more are ``done``."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    before = len(done)
+    [thread.start() for thread in threads]
+    while len(done) < before + count:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    [thread.join() for thread in threads]
+
+
 def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
     answered = []
     for life in range(3):
@@ -528,13 +539,7 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
                 except tm.RunError:
                     pass
 
-            threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
-            before = len(answered)
-            [thread.start() for thread in threads]
-            while len(answered) < before + 30:
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            [thread.join() for thread in threads]
+            kill_amid(process, make, answered, 30)
     with command(tmp_path, "--state", "state") as (_, url):
         rows = [json.loads(line) for line in ask(url, "/tables/accounts")[2].splitlines()]
         balances = {row["id"]: row["balance"] for row in rows}
@@ -558,13 +563,7 @@ def test_each_line_of_an_acknowledged_push_is_there_once_after_a_kill(tmp_path):
                 except tm.RunError:
                     pass
 
-            threads = [threading.Thread(target=push, args=(number,)) for number in range(4)]
-            before = len(acknowledged)
-            [thread.start() for thread in threads]
-            while len(acknowledged) < before + 90:
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            [thread.join() for thread in threads]
+            kill_amid(process, push, acknowledged, 90)
     with command(tmp_path, "--state", "state", program=PUSHED) as (_, url):
         rows = [json.loads(line) for line in ask(url, "/tables/choices")[2].splitlines()]
     assert {row["votes"] for row in rows} == {1}
