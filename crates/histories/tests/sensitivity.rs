@@ -4,7 +4,7 @@
 mod common;
 
 use common::Seen;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use tidemill_histories::{History, PlanSize, adversarial, random_history};
 use tidemill_plan::{analyze, with_deep_stack};
 
@@ -62,6 +62,18 @@ const SWAPS: [Swap; 30] = [
 /// Statements that are left out. Not those that set locals, which others read.
 const DROPPED: [&str; 8] = ["Set", "If", "ForEach", "ForRange", "Require", "Abort", "Insert", "Delete"];
 
+/// Calls `change` with each object, the outer ones first.
+fn each_object(json: &mut Json, change: &mut dyn FnMut(&mut Map<String, Json>)) {
+    match json {
+        Json::Array(parts) => parts.iter_mut().for_each(|part| each_object(part, change)),
+        Json::Object(parts) => {
+            change(parts);
+            parts.values_mut().for_each(|part| each_object(part, change));
+        }
+        _ => {}
+    }
+}
+
 impl Swap {
     fn apply(&self, json: &mut Json) {
         let from = Json::from(self.from);
@@ -108,18 +120,13 @@ fn drop_statements(kind: &str, json: &mut Json) {
 
 /// Counts bytes of memory where steps are to be counted. (Where nothing is counted, some histories do not end.)
 fn count_steps_as_memory(json: &mut Json) {
-    match json {
-        Json::Array(parts) => parts.iter_mut().for_each(count_steps_as_memory),
-        Json::Object(parts) => {
-            if let Some(count) = parts.get_mut("count")
-                && let Some(steps) = count.get("Steps").cloned()
-            {
-                *count = json!({"Memory": steps});
-            }
-            parts.values_mut().for_each(count_steps_as_memory);
+    each_object(json, &mut |parts| {
+        if let Some(count) = parts.get_mut("count")
+            && let Some(steps) = count.get("Steps").cloned()
+        {
+            *count = json!({"Memory": steps});
         }
-        _ => {}
-    }
+    });
 }
 
 /// Has each nested transaction stand alone.
@@ -170,19 +177,12 @@ fn dues(json: &Json, end: &str) -> Vec<(Json, Json)> {
 
 /// Calls `change` with the value of each statement that sets one of these columns of a role.
 fn each_set(body: &mut Json, role: usize, columns: &[&Json], change: &mut dyn FnMut(&mut Json)) {
-    match body {
-        Json::Array(parts) => parts.iter_mut().for_each(|part| each_set(part, role, columns, change)),
-        Json::Object(parts) => {
-            if let Some(set) = parts.get_mut("Set")
-                && set["role"] == role
-                && columns.contains(&&set["column"])
-            {
-                change(&mut set["value"]);
-            }
-            parts.values_mut().for_each(|part| each_set(part, role, columns, change));
+    each_object(body, &mut |parts| {
+        let is_of = |set: &&mut Json| set["role"] == role && columns.contains(&&set["column"]);
+        if let Some(set) = parts.get_mut("Set").filter(is_of) {
+            change(&mut set["value"]);
         }
-        _ => {}
-    }
+    });
 }
 
 /// Rows of tables whose names have this end are due so much later.
@@ -226,41 +226,25 @@ fn count_late(json: &mut Json) {
 
 /// In these transactions each addition of a constant that is wanted adds twice as much.
 fn add_twice(json: &mut Json, end: &str, is_wanted: fn(i64) -> bool) {
-    fn twice(json: &mut Json, is_wanted: fn(i64) -> bool) {
-        match json {
-            Json::Array(parts) => parts.iter_mut().for_each(|part| twice(part, is_wanted)),
-            Json::Object(parts) => {
-                if let Some(word) = parts.get_mut("Word").filter(|word| word["op"] == "Add")
-                    && let Some(added) =
-                        word["right"]["node"]["Const"]["int"].as_i64().filter(|added| is_wanted(*added))
-                {
-                    word["right"]["node"] = json!({"Const": {"int": 2 * added}});
-                }
-                parts.values_mut().for_each(|part| twice(part, is_wanted));
-            }
-            _ => {}
+    let mut twice = |parts: &mut Map<String, Json>| {
+        if let Some(word) = parts.get_mut("Word").filter(|word| word["op"] == "Add")
+            && let Some(added) = word["right"]["node"]["Const"]["int"].as_i64().filter(|added| is_wanted(*added))
+        {
+            word["right"]["node"] = json!({"Const": {"int": 2 * added}});
         }
-    }
-    parts(json, end).for_each(|part| twice(&mut part["body"], is_wanted));
+    };
+    parts(json, end).for_each(|part| each_object(&mut part["body"], &mut twice));
 }
 
 /// Each event begins its window anew.
 fn begin_anew(json: &mut Json) {
-    fn anew(json: &mut Json) {
-        match json {
-            Json::Array(parts) => parts.iter_mut().for_each(anew),
-            Json::Object(parts) => {
-                if let Some(branch) = parts.get_mut("If")
-                    && branch["condition"]["node"] == json!({"Local": 0})
-                {
-                    branch["condition"]["node"] = json!({"Const": {"bool": true}});
-                }
-                parts.values_mut().for_each(anew);
-            }
-            _ => {}
+    let mut anew = |parts: &mut Map<String, Json>| {
+        let is_fresh = |branch: &&mut Json| branch["condition"]["node"] == json!({"Local": 0});
+        if let Some(branch) = parts.get_mut("If").filter(is_fresh) {
+            branch["condition"]["node"] = json!({"Const": {"bool": true}});
         }
-    }
-    parts(json, ".add").for_each(|part| anew(&mut part["body"]));
+    };
+    parts(json, ".add").for_each(|part| each_object(&mut part["body"], &mut anew));
 }
 
 fn swap_in(json: &mut Json, end: &str, swaps: &[Swap]) {
