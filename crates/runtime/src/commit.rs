@@ -293,10 +293,11 @@ impl Committer {
             complete: epoch.input.complete,
             followed: std::mem::take(&mut epoch.finished.followed),
             tables: std::mem::take(&mut epoch.accessed.tables),
-            answers: std::mem::take(&mut epoch.finished.answers).into_iter().map(Arc::new).collect(),
+            answers: std::mem::take(&mut epoch.finished.answers),
         };
         if !self.on.failure.is_set() {
             self.retries.finish(pending.number, &pending.answers);
+            // A worker has told them, unless there were some of an epoch before.
             tell(&pending, self.link.as_ref(), When::Executed);
         }
         match &mut self.durable {

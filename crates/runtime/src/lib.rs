@@ -34,12 +34,13 @@ pub use live::{Contention, HotRow, Live, LiveEpoch};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
-pub use session::calls::{Answered, Procedure, Reply, ReplyTo, RequestKey, When};
+pub use session::calls::{Answered, Procedure, Reply, ReplyTo, RequestKey, TakeOutcomes, When};
 pub use session::error::SessionError;
 pub use session::follow::{Followed, Follower, Slow};
 pub use session::link::SentSource;
 pub use session::{
-    Asked, AskedSavepoint, Calling, Flushed, Following, LateTable, ReadsAt, SavepointMade, Session, TablesAt,
+    Asked, AskedSavepoint, Calling, Flushed, Following, LateTable, MESSAGE_EVENTS_MAX, ReadsAt, SavepointMade, Session,
+    TablesAt,
 };
 pub use summary::{
     FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,

@@ -6,6 +6,7 @@
 use crate::agenda::unread;
 use crate::options::Options;
 use crate::pace::{Most, Pace};
+use crate::session::link::Link;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_recovery::Failure;
@@ -148,14 +149,22 @@ pub struct StageWorker {
     worker: Worker,
     /// To the committer; dropped after the last epoch.
     finished: Option<Outbox<Box<Epoch>>>,
+    /// The session that the run belongs to.
+    link: Option<Arc<Link>>,
 }
 
 impl StageWorker {
     /// The worker number `id` of `workers`.
-    pub fn new(pipeline: Arc<Pipeline>, id: usize, workers: usize, finished: Outbox<Box<Epoch>>) -> StageWorker {
+    pub fn new(
+        pipeline: Arc<Pipeline>,
+        id: usize,
+        workers: usize,
+        finished: Outbox<Box<Epoch>>,
+        link: Option<Arc<Link>>,
+    ) -> StageWorker {
         assert!(id < workers, "workers are numbered from 0");
         let scratch = Scratch::new(&pipeline.machine, workers);
-        StageWorker { pipeline, id, workers, scratch, worker: Worker::new(id), finished: Some(finished) }
+        StageWorker { pipeline, id, workers, scratch, worker: Worker::new(id), finished: Some(finished), link }
     }
 
     /// Works until there are no more epochs: the main function of a thread. It waits for tasks at the pipeline, as all
@@ -171,7 +180,7 @@ impl StageWorker {
             Err(NoTask::Yet) => return Progress::Waits(None),
             Err(NoTask::Ever) => return self.leave(),
         };
-        let StageWorker { pipeline, id, scratch, worker, finished, .. } = self;
+        let StageWorker { pipeline, id, scratch, worker, finished, link, .. } = self;
         match task {
             Task::Prepare(epoch) => pipeline.prepare(scratch, *id, epoch),
             Task::Access(mut epoch, handed_over) => {
@@ -181,6 +190,10 @@ impl StageWorker {
             Task::Help(job) => pipeline.help(scratch, worker, job),
             Task::Finish(epoch) => {
                 let epoch = pipeline.finish(scratch, epoch);
+                // A replay answers nobody.
+                if let Some(link) = link.as_ref().filter(|_| !epoch.input.replayed && !pipeline.failure.is_set()) {
+                    link.answer_early(epoch.number, &epoch.finished.answers);
+                }
                 if !finished.as_ref().is_some_and(|finished| finished.send(epoch)) {
                     return self.leave();
                 }

@@ -179,7 +179,7 @@ impl Run {
         };
         let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, end);
         let worker = |id| {
-            let worker = StageWorker::new(pipeline.clone(), id, count, finished.clone());
+            let worker = StageWorker::new(pipeline.clone(), id, count, finished.clone(), link.clone());
             Driven::new(worker, Arc::new(Bell::default()))
         };
         let workers = (0..count).map(worker).collect();

@@ -1,12 +1,14 @@
 //! Calls on their way: from requests to batches for the engine, and from outcomes to replies.
 //!
 //! 1. A request's object is decoded into the next batch of its procedure ([`Calls::call`]); a wrong one is refused here.
-//! 2. The thread that sends takes all batches and sends them. While it waits for room, the next ones grow: so the more
-//!    calls there are, the less each costs.
-//! 3. The thread that replies gets the outcomes and wakes the requests that wait; those of HTTP get JSON.
+//! 2. A task on the thread of the connections sends all batches, once the other tasks that are ready have run
+//!    ([`Sending`]). While it waits for room, the next ones grow: so the more calls there are, the less each costs.
+//! 3. The outcomes come on the thread of the run that releases epochs ([`Sent`]). It writes the replies of HTTP as JSON
+//!    and wakes the requests that wait.
 //!
-//! A request that has gone meanwhile changes nothing for the others; its call runs, and keeps its place until it is
-//! answered.
+//! So a call goes from the thread of its connection to the gate, and from the committer back to it: no other thread is
+//! woken for it. A request that has gone meanwhile changes nothing for the others; its call runs, and keeps its place until
+//! it is answered.
 //!
 //! # Order
 //!
@@ -17,21 +19,18 @@
 use crate::slots::{Slot, Slots};
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, unbounded};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::io;
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use tidemill_connect::{JsonRecords, JsonRows, json_string};
 use tidemill_model::Schema;
-use tidemill_runtime::{Answered, BadRecord, KeyRefused, Outcome, Procedure, ReplyTo, RequestKey, Session, When};
+use tidemill_runtime::{
+    Answered, BadRecord, KeyRefused, MESSAGE_EVENTS_MAX, Outcome, Procedure, ReplyTo, RequestKey, Session,
+    SessionError, TakeOutcomes, When,
+};
 use tokio::sync::oneshot;
-
-/// The interval at which the thread that replies looks whether the run is over.
-const TICK: Duration = Duration::from_millis(200);
 
 /// A reply to a call.
 #[derive(Debug)]
@@ -70,11 +69,6 @@ pub struct Calls {
     procedures: Vec<Named>,
     next: Mutex<Next>,
     slots: Slots,
-    /// To the thread that sends: there is something.
-    wake: Sender<()>,
-    /// What was sent and is not answered, by its number.
-    sent: Mutex<BTreeMap<u64, Batch>>,
-    stopping: AtomicBool,
     /// Calls so far that were made, and that were refused because too many were under way.
     pub made: AtomicU64,
     /// See there.
@@ -85,7 +79,7 @@ pub struct Calls {
 struct Named {
     name: String,
     procedure: Procedure,
-    text: ReplyText,
+    text: Arc<ReplyText>,
 }
 
 /// What a client asks of a call.
@@ -110,6 +104,8 @@ struct Next {
     count: u64,
     /// By procedure: decoders that are free.
     free: Vec<Vec<JsonRecords>>,
+    /// Whether there is a task that sends them.
+    is_sending: bool,
 }
 
 /// Calls of one procedure that will be sent together.
@@ -154,41 +150,23 @@ impl Made {
     }
 }
 
-/// Calls that were sent together.
-struct Batch {
-    procedure: usize,
-    waiting: Vec<Option<Waiting>>,
-    left: usize,
-}
-
 impl Calls {
-    /// Begins; also the threads.
-    pub fn start(session: Arc<Session>, calls_max: usize) -> io::Result<(Arc<Calls>, Vec<JoinHandle<()>>)> {
+    /// Of a session; so many under way at a time.
+    pub fn new(session: Arc<Session>, calls_max: usize) -> Calls {
         let named = |procedure: Procedure| {
             let transaction = &session.engine().program().transactions[procedure.transaction];
-            Named { name: transaction.name.clone(), procedure, text: ReplyText::of(&session, procedure) }
+            Named { name: transaction.name.clone(), procedure, text: Arc::new(ReplyText::of(&session, procedure)) }
         };
         let procedures: Vec<Named> = session.procedures().map(named).collect();
         let free = procedures.iter().map(|_| Vec::new()).collect();
-        let (wake, woken) = bounded(1);
-        let calls = Arc::new(Calls {
+        Calls {
             procedures,
             next: Mutex::new(Next { free, ..Next::default() }),
-            session: session.clone(),
+            session,
             slots: Slots::new(calls_max),
-            wake,
-            sent: Mutex::default(),
-            stopping: AtomicBool::new(false),
             made: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-        });
-        let (to, answered) = unbounded();
-        let (sending, replying) = (calls.clone(), calls.clone());
-        let threads = vec![
-            thread::Builder::new().name("calls".into()).spawn(move || sending.send(&woken, &to))?,
-            thread::Builder::new().name("replies".into()).spawn(move || replying.reply(&answered))?,
-        ];
-        Ok((calls, threads))
+        }
     }
 
     /// The names of the procedures, with the schemas of their calls.
@@ -207,9 +185,9 @@ impl Calls {
     }
 
     /// Calls a procedure. The call runs after the one of this turn. The receiver gets the reply; it is closed without one if
-    /// the run ends before.
+    /// the run ends before. Called by tasks of connections only.
     pub fn call(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         object: &[u8],
         wanted: Wanted,
@@ -226,7 +204,7 @@ impl Calls {
 
     /// The same for a procedure by its place in [`Calls::procedures`], with the outcome in columns.
     pub fn call_after(
-        &self,
+        self: &Arc<Self>,
         procedure: usize,
         object: &[u8],
         wanted: Wanted,
@@ -238,7 +216,7 @@ impl Calls {
     }
 
     fn make(
-        &self,
+        self: &Arc<Self>,
         procedure: usize,
         object: &[u8],
         Wanted { key, when }: Wanted,
@@ -263,13 +241,11 @@ impl Calls {
         }
         batch.waiting.push(Waiting { to, slot });
         *turn = Turn(batch.number);
+        let is_sending = mem::replace(&mut next.is_sending, true);
         drop(next);
         self.made.fetch_add(1, Ordering::Relaxed);
-        match self.wake.try_send(()) {
-            // It is awake already, and will see this one.
-            Ok(()) | Err(TrySendError::Full(())) => {}
-            // Nobody sends any more, and the reply is closed with the rest.
-            Err(TrySendError::Disconnected(())) => drop(self.next.lock().take()),
+        if !is_sending {
+            tokio::spawn(Sending(Some(self.clone())).run());
         }
         Ok(())
     }
@@ -283,80 +259,82 @@ impl Calls {
     pub fn reason<'a>(&self, procedure: usize, aborted: &'a RecordBatch, row: usize) -> &'a str {
         aborted.column(self.procedures[procedure].text.reason).as_string::<i32>().value(row)
     }
+}
 
-    /// Ends the threads, once nothing is under way.
-    pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        // If it is full, the thread is awake.
-        let _ = self.wake.try_send(());
-    }
+/// The task that sends what is there, in the order of the batches. There is one at a time. If it is dropped amid, the next
+/// call starts another.
+struct Sending(Option<Arc<Calls>>);
 
-    /// The thread that sends.
-    fn send(&self, woken: &Receiver<()>, to: &Sender<Answered>) {
-        let mut number = 0;
-        while !self.stopping.load(Ordering::Acquire) {
-            if woken.recv().is_err() {
-                return;
+impl Sending {
+    async fn run(mut self) {
+        while let Some(calls) = self.0.clone() {
+            let batches = calls.next.lock().take();
+            for batch in batches {
+                calls.send(batch).await;
             }
-            let batches = self.next.lock().take();
-            for NextBatch { procedure, when, mut records, mut keys, waiting, .. } in batches {
-                let (batch, left) = (records.finish(), waiting.len());
-                assert_eq!(left, batch.num_rows(), "each call has a request that waits");
-                self.next.lock().free[procedure].push(records);
-                if left == 0 {
-                    continue;
-                }
-                let sent = Batch { procedure, waiting: waiting.into_iter().map(Some).collect(), left };
-                self.sent.lock().insert(number, sent);
-                let named = &self.procedures[procedure];
-                if !keys.is_empty() {
-                    keys.resize(left, None);
-                }
-                let reply = ReplyTo { to: to.clone(), number, when };
-                if self.session.call_for(&named.procedure, &batch, &keys, &reply, None).is_err() {
-                    // The run is over: the requests learn it by the closing of their channels.
-                    self.sent.lock().remove(&number);
-                }
-                number += 1;
+            let mut next = calls.next.lock();
+            if next.batches.is_empty() {
+                next.is_sending = false;
+                self.0 = None;
             }
         }
     }
+}
 
-    /// The thread that replies.
-    fn reply(&self, answered: &Receiver<Answered>) {
-        loop {
-            match answered.recv_timeout(TICK) {
-                Ok(answered) => self.hand_over(&answered),
-                Err(RecvTimeoutError::Timeout) if self.session.is_over() => {
-                    // Outcomes that were given before the end are there by now.
-                    answered.try_iter().for_each(|answered| self.hand_over(&answered));
-                    self.sent.lock().clear();
-                    drop(self.next.lock().take());
-                    if self.stopping.load(Ordering::Acquire) {
-                        return;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) if self.stopping.load(Ordering::Acquire) => return,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(calls) = &self.0 {
+            calls.next.lock().is_sending = false;
         }
     }
+}
 
-    fn hand_over(&self, answered: &Answered) {
-        let mut sent = self.sent.lock();
-        let Some(batch) = sent.get_mut(&answered.number) else { return };
-        let of_these = &mut batch.waiting[answered.first..answered.first + answered.len()];
-        let waiting: Vec<Waiting> = of_these.iter_mut().filter_map(Option::take).collect();
+impl Calls {
+    async fn send(&self, batch: NextBatch) {
+        let NextBatch { procedure, when, mut records, mut keys, waiting, .. } = batch;
+        let (events, count) = (records.finish(), waiting.len());
+        assert_eq!(count, events.num_rows(), "each call has a request that waits");
+        self.next.lock().free[procedure].push(records);
+        if count == 0 {
+            return;
+        }
+        if !keys.is_empty() {
+            keys.resize(count, None);
+        }
+        let Named { procedure, text, .. } = &self.procedures[procedure];
+        let waiting = Mutex::new(waiting.into_iter().map(Some).collect());
+        let reply = ReplyTo { to: Arc::new(Sent { text: text.clone(), waiting }), when };
+        let (session, procedure) = (self.session.clone(), *procedure);
+        let send = move |until| session.call_for(&procedure, &events, &keys, &reply, until);
+        let sent = match send(Some(Instant::now())) {
+            // There is no room. Another thread waits for it, in its turn among all who send.
+            Err(SessionError::Timeout) => match tokio::task::spawn_blocking(move || send(None)).await {
+                Ok(sent) => sent,
+                Err(_) => return,
+            },
+            sent => sent,
+        };
+        // If the run is over, the requests learn it by the closing of their channels.
+        if let Ok(sent) = sent {
+            assert_eq!(sent, count, "a batch is one message");
+        }
+    }
+}
+
+/// The requests that wait for calls that were sent together. They learn that the run is over when this is dropped.
+struct Sent {
+    text: Arc<ReplyText>,
+    /// By call; none once it is answered.
+    waiting: Mutex<Vec<Option<Waiting>>>,
+}
+
+impl TakeOutcomes for Sent {
+    fn take(&self, answered: Answered) {
+        let calls = answered.first..answered.first + answered.len();
+        let waiting: Vec<Waiting> = self.waiting.lock()[calls].iter_mut().filter_map(Option::take).collect();
         assert_eq!(waiting.len(), answered.len(), "a call is answered once");
-        batch.left -= waiting.len();
-        let text = &self.procedures[batch.procedure].text;
-        if batch.left == 0 {
-            sent.remove(&answered.number);
-        }
-        drop(sent);
         let is_text = |waiting: &Waiting| matches!(waiting.to, To::Text(_));
-        let mut replies = waiting.iter().any(is_text).then(|| text.replies(answered).into_iter());
+        let mut replies = waiting.iter().any(is_text).then(|| self.text.replies(&answered).into_iter());
         for (at, Waiting { to, slot }) in waiting.into_iter().enumerate() {
             // One who has the reply may call again.
             drop(slot);
@@ -377,7 +355,8 @@ impl Next {
 
     /// The batch for a call that runs after the one of this turn.
     fn batch(&mut self, procedure: usize, when: When, turn: Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
-        let is_of = |batch: &NextBatch| (batch.procedure, batch.when) == (procedure, when);
+        let has_room = |batch: &NextBatch| batch.waiting.len() < MESSAGE_EVENTS_MAX;
+        let is_of = |batch: &NextBatch| (batch.procedure, batch.when) == (procedure, when) && has_room(batch);
         let is_it = |batch: &NextBatch| is_of(batch) && batch.number >= turn.0;
         let place = self.batches.iter().rposition(is_it).unwrap_or_else(|| {
             self.count += 1;

@@ -156,7 +156,7 @@ pub struct Server {
 #[derive(Default)]
 struct Threads {
     connections: Vec<JoinHandle<()>>,
-    answers: Vec<JoinHandle<()>>,
+    asking: Option<JoinHandle<()>>,
 }
 
 /// Opens a port.
@@ -197,9 +197,8 @@ impl Server {
         let users = users.map(|path| UsersFile::open(&path)).transpose().map_err(ServeError::Users)?.map(Arc::new);
         let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
-        let (calls, mut answers) = Calls::start(session.clone(), limits.calls_max).map_err(ServeError::Begin)?;
+        let calls = Arc::new(Calls::new(session.clone(), limits.calls_max));
         let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
-        answers.push(asking);
         let of_query = QueryLimits {
             time_max: limits.query_time_max,
             rows_max: limits.query_rows_max,
@@ -234,7 +233,7 @@ impl Server {
             connections.push(listening.start().map_err(ServeError::Begin)?);
             wire = Some(shared);
         }
-        let threads = Mutex::new(Threads { connections, answers });
+        let threads = Mutex::new(Threads { connections, asking: Some(asking) });
         Ok(Server { address, postgres_address, shared, wire, closing, threads })
     }
 
@@ -269,12 +268,11 @@ impl Server {
             wire.stopping.store(true, Ordering::Release);
         }
         self.closing.send_replace(true);
-        let Threads { connections, answers } = std::mem::take(&mut *self.threads.lock());
+        let Threads { connections, asking } = std::mem::take(&mut *self.threads.lock());
         // Connections end first: what they wait for is answered by the other threads. A thread that panicked has said so.
         connections.into_iter().for_each(|thread| _ = thread.join());
-        self.shared.calls.stop();
         self.shared.asks.stop();
-        answers.into_iter().for_each(|thread| _ = thread.join());
+        asking.into_iter().for_each(|thread| _ = thread.join());
     }
 }
 

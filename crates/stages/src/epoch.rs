@@ -203,7 +203,7 @@ pub struct Accessed {
     pub access_after_sampling: u64,
     /// By input: the measured cost of its transactions.
     pub sampled: TiVec<InputId, Sampled>,
-    /// The survey of similar epochs that its policy was chosen by.
+    /// The survey of similar epochs that its policy was chosen by; else, if one looks on, of its own transactions.
     pub survey: Option<Survey>,
     /// Whether its events are followed one by one, each with all that it causes.
     pub one_by_one: bool,
@@ -239,7 +239,7 @@ pub struct Finished {
     /// The events of the streams that a session follows.
     pub followed: Vec<(StreamId, Vec<RecordBatch>)>,
     /// The outcomes of events that callers wait for, as the session wanted them.
-    pub answers: Vec<Answers>,
+    pub answers: Vec<Arc<Answers>>,
     /// By transaction: the number of commits, then the numbers of aborts by reason.
     pub counts: TiVec<TransactionId, Vec<u64>>,
     /// By stream: events that failed in its filter or map.

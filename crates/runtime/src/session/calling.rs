@@ -6,6 +6,7 @@ use crate::session::error::SessionError;
 use crate::session::link::Message;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, unbounded};
+use std::sync::Arc;
 use std::time::Instant;
 use tidemill_durability::CallKey;
 use tidemill_model::named_digest;
@@ -69,12 +70,12 @@ impl Session {
         deadline: Option<Instant>,
     ) -> Result<Calling, SessionError> {
         let (to, answered) = unbounded();
-        let left = self.call_for(procedure, calls, keys, &ReplyTo { to, number: 0, when }, deadline)?;
+        let left = self.call_for(procedure, calls, keys, &ReplyTo { to: Arc::new(to), when }, deadline)?;
         Ok(Calling { answered, left })
     }
 
-    /// The same; the outcomes go to a channel that may have room for them all. Returns the number of calls that were sent.
-    /// Those that get no outcome before the run is over get none.
+    /// The same; the outcomes go elsewhere. Returns the number of calls that were sent: all, or where the deadline is over
+    /// some multiple of [`MESSAGE_EVENTS_MAX`](super::MESSAGE_EVENTS_MAX). Those that get no outcome before the run is over get none.
     pub fn call_for(
         &self,
         procedure: &Procedure,

@@ -8,7 +8,8 @@
 //!    of the epoch have which caller ([`CallsAtGate::cut`]), and that the epoch answers this input (`Wanted::answers`).
 //! 3. Finish gives the outcomes of the input's events (`stages`, `finish/answers.rs`).
 //! 4. The committer hands them over once the epoch is durable, or, to a caller that wants them [`When::Executed`], as soon as
-//!    it is finished ([`Answering::answer`]).
+//!    it is finished ([`Answering::answer`]): then the worker that finishes it does, unless calls of an epoch before wait.
+//!    The caller takes them on that thread ([`TakeOutcomes`]).
 //!
 //! # Invariant
 //!
@@ -48,13 +49,25 @@ pub enum When {
     Executed,
 }
 
+/// Takes the outcomes of calls, on a thread of the run: it is quick, and never waits. It is dropped when all outcomes
+/// are given, or when the run is over and no more will be.
+pub trait TakeOutcomes: Send + Sync {
+    /// Takes outcomes. Those of other calls may come on another thread meanwhile.
+    fn take(&self, answered: Answered);
+}
+
+impl TakeOutcomes for Sender<Answered> {
+    fn take(&self, answered: Answered) {
+        // Nobody may wait for it any more.
+        let _ = self.send(answered);
+    }
+}
+
 /// Where the outcomes of events go that were sent together.
 #[derive(Clone)]
 pub struct ReplyTo {
-    /// Takes the outcomes; has room for all.
-    pub to: Sender<Answered>,
-    /// The caller's own number for the events.
-    pub number: u64,
+    /// Takes the outcomes.
+    pub to: Arc<dyn TakeOutcomes>,
     /// When.
     pub when: When,
 }
@@ -63,7 +76,7 @@ pub struct ReplyTo {
 #[derive(Clone)]
 pub struct Caller {
     pub(crate) reply: ReplyTo,
-    /// The number of earlier events that the caller has under this number.
+    /// The number of earlier events of the caller.
     pub first: usize,
     pub(crate) input: InputId,
 }
@@ -72,8 +85,7 @@ impl Caller {
     /// Answers one call: the outcome is in this row.
     pub(crate) fn answer(&self, epoch: u64, answers: Arc<Answers>, rows: Range<usize>) {
         assert!(rows.end <= answers.outcomes.len(), "each call has an outcome");
-        // Nobody may wait for it any more.
-        let _ = self.reply.to.send(Answered { number: self.reply.number, first: self.first, epoch, answers, rows });
+        self.reply.to.take(Answered { first: self.first, epoch, answers, rows });
     }
 
     /// Says that one call was not made.
@@ -111,9 +123,7 @@ impl RequestKey {
 /// Outcomes of consecutive calls that were sent together and ran in one epoch.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// The caller's own number for the calls that were sent together.
-    pub number: u64,
-    /// The index of the first of these calls among those.
+    /// The index of the first of these calls among those that were sent together.
     pub first: usize,
     /// The epoch, which is durable unless the outcome was wanted before; of a call that was made again, that of the first; 0 if none has it.
     pub epoch: u64,
@@ -242,6 +252,7 @@ pub fn place_of(inputs: &mut Vec<InputId>, input: InputId) -> usize {
 }
 
 /// Calls whose epoch is cut.
+#[derive(Clone)]
 pub struct Answering {
     epoch: u64,
     /// The place of their outcomes among those that the epoch was asked for.

@@ -296,14 +296,19 @@ impl Link {
 
     /// Gives the outcomes of an epoch that is durable, or only finished, to the callers that want them then.
     pub fn answer(&self, epoch: u64, answers: &[Arc<Answers>], when: When) {
-        let mut due = match when {
-            When::Durable => self.calls.lock(),
-            When::Executed => self.early_calls.lock(),
+        let calls = match when {
+            When::Durable => &self.calls,
+            When::Executed => &self.early_calls,
         };
-        while let Some(answering) = due.pop_front_if(|first| first.epoch() <= epoch) {
-            assert_eq!(answering.epoch(), epoch, "each epoch with calls is answered");
-            answering.answer(answers);
-        }
+        give(calls, epoch, answers);
+        let first = calls.lock().front().map(Answering::epoch);
+        assert!(first.is_none_or(|first| first > epoch), "each epoch with calls is answered");
+    }
+
+    /// Gives the outcomes of an epoch that is finished to the callers that want them then, if all before have theirs.
+    /// Called by the worker that has finished it; what it leaves is given by [`Link::answer`].
+    pub fn answer_early(&self, epoch: u64, answers: &[Arc<Answers>]) {
+        give(&self.early_calls, epoch, answers);
     }
 
     /// Gives the results of a released epoch to those who wait for them.
@@ -338,6 +343,16 @@ impl Link {
         let mut followers = self.followers.lock();
         followers.is_over = true;
         followers.all.drain(..).for_each(|follower| follower.end());
+    }
+}
+
+/// Gives the outcomes of an epoch to its callers, if they are first. A caller is first until it has its outcomes, so no
+/// other thread gives it later ones meanwhile; and the gate does not wait for one who takes them.
+fn give(calls: &Mutex<VecDeque<Answering>>, epoch: u64, answers: &[Arc<Answers>]) {
+    let first = || calls.lock().front().filter(|first| first.epoch() == epoch).cloned();
+    while let Some(answering) = first() {
+        answering.answer(answers);
+        calls.lock().pop_front();
     }
 }
 

@@ -46,7 +46,7 @@ use tidemill_stages::io::SourceBatch;
 /// The interval at which one who waits for the end of a run looks around.
 const TICK: Duration = Duration::from_millis(50);
 /// The maximum number of events of a message.
-const MESSAGE_EVENTS_MAX: usize = 8192;
+pub const MESSAGE_EVENTS_MAX: usize = 8192;
 
 /// What [`Session::flush`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]

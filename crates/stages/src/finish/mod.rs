@@ -14,6 +14,7 @@ use crate::machine::{Logging, Machine, Scratch};
 use crate::prepare::pipeline_of;
 use crate::stream_state::root_view;
 use crate::wiring::outlet_of;
+use std::sync::Arc;
 use tidemill_compile::abi::Verdict;
 use tidemill_model::StreamDigest;
 use tidemill_plan::{Origin, StreamId};
@@ -46,7 +47,8 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         (stream, of_sink.unwrap_or_else(|| OutputBuilder { machine, epoch }.batches(stream)))
     };
     epoch.finished.followed = epoch.input.wanted.follows.iter().map(batches).collect();
-    epoch.finished.answers = epoch.input.wanted.answers.iter().map(|&input| answers(machine, epoch, input)).collect();
+    epoch.finished.answers =
+        epoch.input.wanted.answers.iter().map(|&input| Arc::new(answers(machine, epoch, input))).collect();
     if epoch.input.is_digested {
         epoch.finished.digest = Some(digest_of(machine, epoch));
     }
