@@ -334,7 +334,8 @@ def test_hot_rows_of_a_program_that_follows_each_event_through_are_named(module)
     assert document["critical"] == [] and document["contention"] is None
 
 
-def test_contention_is_told(module):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_contention_is_told(module, workers):
     """Half of the transactions touch one row, and take turns; the others are spread."""
     bank = module(
         """
@@ -360,7 +361,7 @@ def test_contention_is_told(module):
         prelude="",
     ).app
     events = [{"account": 0 if n % 2 else n} for n in range(4000)]
-    with bank.start(workers=2) as mill, mill.serve() as server:
+    with bank.start(workers=workers) as mill, mill.serve() as server:
         deadline = time.monotonic() + 60
         while (found := live(server.url)["contention"]) is None:
             assert time.monotonic() < deadline

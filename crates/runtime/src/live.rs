@@ -39,7 +39,8 @@ pub struct Live {
     pub inputs: Vec<Vec<u64>>,
     /// By sink: the events so far.
     pub sinks: Vec<u64>,
-    /// The contention among the transactions of recent epochs, if they were surveyed.
+    /// The contention among the transactions of recent epochs. None where each event is followed through: then all is one
+    /// path.
     pub contention: Option<Contention>,
     /// The rows that are touched most, by a sample of the accesses of recent epochs that were looked at; most first.
     #[serde(skip)]

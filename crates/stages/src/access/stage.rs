@@ -25,6 +25,7 @@ use std::sync::Arc;
 use tidemill_schedule::{
     Abort, Candidate, Choice, Decision, EpochCost, Method, Model, Policy, Reason, Scheme, SurveyWanted, Worker,
 };
+use tidemill_txn::Survey;
 
 /// The maximum number of transactions in the sampling prefix.
 const SAMPLED_MAX: usize = 256;
@@ -32,6 +33,8 @@ const SAMPLED_MAX: usize = 256;
 const SAMPLED_NS: u64 = 100_000;
 /// The first few transactions warm up the caches and are not counted.
 const WARM_UP: usize = 8;
+/// The number of operations that are surveyed for one who looks on, about.
+const LOOKED_AT: u32 = 1024;
 
 /// The workers of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +126,10 @@ impl AccessStage {
         merge::merge(&self.machine, scratch, &mut epoch);
         epoch.accessed.breakdown.useful += self.environment.now() - start;
         let range = self.choose(scratch, &mut epoch);
+        let contends = range.len() > 1 && !epoch.accessed.one_by_one;
+        if epoch.input.wanted.touched && contends && epoch.accessed.survey.is_none() {
+            epoch.accessed.survey = Some(self.look(&epoch, range.clone()));
+        }
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
         let mut state = self.state.lock();
@@ -282,6 +289,17 @@ impl AccessStage {
         epoch.accessed.scheduled = scheduled;
         epoch.times.decide = self.environment.now() - start;
         range
+    }
+
+    /// Surveys transactions for one who looks on, where no policy is chosen by it.
+    fn look(&self, epoch: &Epoch, range: Range<usize>) -> Survey {
+        let costs = self.state.lock().costs.clone();
+        let mut memory = self.memory();
+        let selection = Selection::all(range);
+        let wanted = SurveyWanted::Paths { operations: LOOKED_AT };
+        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.crew.seats, &|input| costs.of(input));
+        self.state.lock().spare.push(memory);
+        survey
     }
 
     /// Surveys the transactions of a group.

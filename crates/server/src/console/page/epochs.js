@@ -113,7 +113,7 @@ function byPolicy(rates) {
 function contended(survey) {
   if (!survey) {
     return element("p", { class: "hint" },
-      "No epoch was surveyed. They are as soon as there are several workers, access is the bottleneck and its operations are worth sharing out.");
+      "No epoch was surveyed: none has come, or each event is followed through, and then all of an epoch is one path.");
   }
   const best = (share) => share > 0 ? `${short(1 / share)} times` : "–";
   const row = (name, share) => [element("span", { class: "why" }, name), percent(share), best(share)];
