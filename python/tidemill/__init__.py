@@ -16,10 +16,12 @@ A transaction's function is compiled from its syntax tree to native code; what c
 refused where the function is defined.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .aggregate import Aggregate
 from .app import App
 from .bodies import abort, emit, require
-from .client import Client, connect
 from .connectors import Connector, connector, csv, ipc, jsonl, null, parquet
 from .errors import (
     Aborted,
@@ -42,13 +44,17 @@ from .results import Collected
 from .schema import Event, Row, column, event_time, key
 from .selection import Index, index
 from .serving import Server
-from .session import AsyncSession, Flushed, Follower, Released, Savepoint, Session, Snapshot
+from .session import Flushed, Follower, Released, Savepoint, Session, Snapshot
 from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
 from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
 from .types import Decimal
 from .windows import Window, window
+
+if TYPE_CHECKING:
+    from .async_session import AsyncSession
+    from .client import Client, connect
 
 __all__ = [
     "Aborted",
@@ -129,3 +135,12 @@ __all__ = [
     "window",
     "zipf",
 ]
+
+_LATER = {"AsyncSession": ".async_session", "Client": ".client", "connect": ".client"}
+"""Where these are. They need asyncio, HTTP or TLS, which take much memory and which a server of ours does not use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name], __name__), name)
