@@ -1,10 +1,9 @@
 """Calls over the protocol of PostgreSQL: a transfer between two accounts, there and in ``tidemill serve``.
 
-The same ``pgbench`` makes them, of both in turns, so that both see the same machine. PostgreSQL is spoken to over a
-local socket, Tidemill over loopback. Three parts: calls that are on disk before the answer; calls that are not, beside
-Redis with a script in Lua, without a log, over loopback, asked by ``redis-benchmark``; and one client, beside
-``select 1`` of the same server. Says so where there is no server of PostgreSQL or Redis to start, and leaves out what
-needs it.
+The same ``pgbench`` makes them over loopback, of both in turns, so that both see the same machine. Four parts: calls
+that are on disk before the answer; calls that are not, beside Redis with a script in Lua, without a log, asked by
+``redis-benchmark``; one client, beside ``select 1`` of the same server; and ``select 1`` of many, the most that can be
+reached. Says so where there is no server of PostgreSQL or Redis to start, and leaves out what needs it.
 """
 
 from __future__ import annotations
@@ -265,6 +264,14 @@ def one_client(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
     print(f"a sync of 4 KiB that were appended: {sync(given.folder):.3f} ms")
 
 
+def bound(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
+    """What pgbench and the connections let through: ``select 1``, which no engine has a part in."""
+    for clients in numbers(given):
+        sides = [partial(place.measured, clients, given.seconds, "select.sql") for place in (theirs, ours)]
+        rival, own = in_turns(given.rounds, *sides)
+        print(f"select 1, {clients} clients: {text(rival)} and {text(own)}, {own[0] / rival[0]:.2f} times as many")
+
+
 def sync(folder: Path, count: int = 1000) -> float:
     """The median time in milliseconds, in a file that grows."""
     times = []
@@ -277,7 +284,7 @@ def sync(folder: Path, count: int = 1000) -> float:
     return statistics.median(times)
 
 
-PARTS = {"durable": durable, "executed": executed, "one": one_client}
+PARTS = {"durable": durable, "executed": executed, "one": one_client, "bound": bound}
 
 
 def numbers(given: argparse.Namespace) -> list[int]:
@@ -299,7 +306,7 @@ def main() -> int:
         (server.folder / "select.sql").write_text(SELECT)
         with tidemill(Path(own), given.rows) as client:
             print(f"PostgreSQL {server.version()} and Tidemill, calls/s, p50 and p99 in ms, medians of {given.rounds}")
-            theirs, ours = Place(server, server.client, "postgres"), Place(server, client, "transfers")
+            theirs, ours = Place(server, server.loopback, "postgres"), Place(server, client, "transfers")
             for part in given.parts.split(","):
                 PARTS[part](given, theirs, ours)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,12 +28,18 @@ class Cluster:
     """A server that runs."""
 
     folder: Path
+    port: int
     user: dict[str, str]
 
     @property
     def client(self) -> list[str]:
-        """The options of clients that say where it is."""
-        return ["-h", str(self.folder), "-U", "ledger"]
+        """The options of clients that say where it is: over a local socket."""
+        return ["-h", str(self.folder), "-p", str(self.port), "-U", "ledger"]
+
+    @property
+    def loopback(self) -> list[str]:
+        """The same, over loopback."""
+        return ["-h", "127.0.0.1", *self.client[2:]]
 
     def run(self, *command: str | Path, text: str | None = None) -> str:
         """What a command prints. Ends this program where it fails."""
@@ -52,18 +59,20 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, binaries: Path) -> Iterator[Cluster]:
-    """A server in a new folder, which speaks over a local socket in it, and is removed at the end."""
+    """A server in a new folder, which speaks over a local socket in it and over loopback, and is removed at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(dir=folder)).resolve()
     # It refuses to run as root.
     user = {"user": "postgres"} if os.geteuid() == 0 else {}
     if user:
         shutil.chown(place, "postgres")
-    own = Cluster(place, user)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    own = Cluster(place, port, user)
     data = place / "data"
     try:
         own.run(binaries / "initdb", "-D", data, "-A", "trust", "-U", "ledger", "--no-sync")
-        options = f"-k {place} -c listen_addresses=''"
+        options = f"-k {place} -c listen_addresses=127.0.0.1 -p {port}"
         own.run(binaries / "pg_ctl", "-D", data, "-w", "-l", place / "log", "-o", options, "start")
         try:
             yield own
