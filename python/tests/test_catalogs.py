@@ -7,18 +7,24 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import quote, unquote_plus
 
 import pytest
+from test_jdbc import needs_pgjdbc, run_java
 from test_postgres import BANK, connect
 
 psycopg = pytest.importorskip("psycopg")
 asyncpg = pytest.importorskip("asyncpg")
 pytest.importorskip("duckdb")
+Int8 = pytest.importorskip("psycopg.types.numeric").Int8
 
 CAPTURED = json.loads((Path(__file__).parent / "catalog_queries.json").read_text(encoding="utf-8"))
 """What clients have sent to a PostgreSQL 15 with the tables of ``BANK`` and the function ``deposit``, and the names of the
 columns that it gave. Numbers of objects are 16384 instead. psql 15.18: its commands from \\d to \\dp; pgjdbc 42.5.5:
-each method of ``DatabaseMetaData`` with rows; psycopg 3.3 and asyncpg 0.32: their questions about types."""
+each method of ``DatabaseMetaData`` with rows; psycopg 3.3 and asyncpg 0.32: their questions about types. DBeaver
+24.2.4, its model without windows, by pgjdbc 42.7.2: connecting, each node of the tree with its properties and its
+text, rows of a table, search, statistics, sessions and locks; ``reads`` is how it read the columns, and numbers of
+objects are those of ``BANK``."""
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +44,140 @@ def server(tmp_path_factory):
 @pytest.mark.parametrize("query", CAPTURED, ids=[f"{q['client']}-{n}" for n, q in enumerate(CAPTURED)])
 def test_captured_queries_are_answered(server, query):
     with connect(server, cursor_factory=psycopg.RawCursor) as db:
-        found = db.execute("\n".join(query["sql"]), query["parameters"] or None)
+        found = asked(db, query)
         # Of columns with the same name the engine numbers the later ones.
-        names = [column.name for column in found.description]
+        names = [column.name for column in found.description or ()]
         plain = [re.sub(r"_\d+$", "", name) if name not in query["columns"] else name for name in names]
-        assert plain == query["columns"]
-        found.fetchall()
+        # A hidden column of PostgreSQL is not hidden here.
+        assert [name for name in plain if name != "tableoid"] == query["columns"]
+
+
+def asked(db, query):
+    """The answer to a captured query. Numbers are bound as pgJDBC binds them."""
+    given = [Int8(value) if isinstance(value, int) else value for value in query["parameters"]]
+    return db.execute("\n".join(query["sql"]), given or None)
+
+
+DBEAVER = [query for query in CAPTURED if query["client"] == "dbeaver"]
+DEPOSIT = """CREATE OR REPLACE FUNCTION public.deposit(account text, amount bigint)
+ RETURNS TABLE(account text, balance bigint)
+ LANGUAGE tidemill
+AS $function$deposit$function$
+"""
+DBEAVER_FINDS = {
+    "databases": ("datname datallowconn", [("bank", "true")]),
+    "database": ("current_database", [("bank",)]),
+    "schemas": ("oid nspname", [("13000", "information_schema"), ("11", "pg_catalog"), ("2200", "public")]),
+    "current schema": ("current_schema", [("public",)]),
+    "search path": ("search_path", [("public",)]),
+    "a setting": ("name setting", [("standard_conforming_strings", "on")]),
+    "roles": ("rolname", [("tidemill",)]),
+    "tablespaces": ("spcname", [("pg_default",), ("pg_global",)]),
+    "languages": ("lanname", [("internal",), ("tidemill",)]),
+    "access methods": ("amname", [("heap",), ("btree",)]),
+    "collations": ("collname", [("default",), ("C",)]),
+    "tables": ("oid relname relkind", [("16384", "accounts", "r"), ("16388", "entries", "r")]),
+    "columns": (
+        "attname attnum atttypid attnotnull def_value",
+        [("id", "1", "25", "true", "null"), ("balance", "2", "20", "true", "null")],
+    ),
+    "constraints": ("conname contype conkey", [("accounts_pkey", "p", "{1}")]),
+    "constraints of a schema": (
+        "conname tabrelname conkey",
+        [("accounts_pkey", "accounts", "{1}"), ("entries_pkey", "entries", "{1,2}")],
+    ),
+    "definition of a constraint": ("pg_get_constraintdef", [("PRIMARY KEY (id)",)]),
+    "indexes": ("relname indisprimary indisunique keys", [("accounts_pkey", "true", "true", "{1}")]),
+    "indexes of a schema": (
+        "relname tabrelname relam keys",
+        [("accounts_pkey", "accounts", "403", "{1}"), ("entries_pkey", "entries", "403", "{1,2}")],
+    ),
+    "definition of an index": (
+        "pg_get_indexdef",
+        [("CREATE UNIQUE INDEX accounts_pkey ON public.accounts USING btree (id)",)],
+    ),
+    "dependencies": ("refname deptype type", [("accounts_pkey", "a", "Cp"), ("accounts", "i", "y")]),
+    "functions": (
+        "proname prokind prorettype proretset proargtypes",
+        [
+            ("deposit", "f", "2249", "true", "25 20"),
+            ("many", "f", "20", "true", "25 114"),
+            ("note", "f", "2278", "false", "25"),
+            ("post", "f", "2249", "true", "25 20 16 701 1700 1184 17 25"),
+            ("transfer", "f", "20", "true", "25 25 20"),
+        ],
+    ),
+    "definition of a function": ("pg_get_functiondef", [(DEPOSIT,)]),
+    "privileges on tables": ("table_name privilege_type", [("accounts", "SELECT"), ("entries", "SELECT")]),
+    "search for tables": ("oid relname", [("16384", "accounts")]),
+    "search for constraints": ("conname", [("accounts_pkey",), ("entries_pkey",)]),
+    "search for columns": (
+        "attrelid attname",
+        [("16388", "at"), ("16384", "balance"), ("16388", "flag"), ("16388", "rate"), ("16388", "raw")],
+    ),
+    "rows": ("id balance", [("ada", "10")]),
+    "chosen rows": ("id balance", [("ada", "10")]),
+    "count": ("count", [("1",)]),
+    "count of chosen rows": ("count", [("1",)]),
+    "values of a column": ("id count", [("ada", "1")]),
+    "chosen values of a column": ("id count", [("ada", "1")]),
+}
+"""By what is asked: some columns of the answer, and their values as texts."""
+
+
+def check_dbeaver(found):
+    for what, (names, rows) in DBEAVER_FINDS.items():
+        assert sorted(tuple(row[name] for name in names.split()) for row in found[what]) == sorted(rows), what
+    columns = [(row["attname"], row["atttypmod"], row["attnotnull"]) for row in found["columns of a schema"]]
+    assert len(columns) == 10 and ("price", "786438", "true") in columns and ("note", "-1", "false") in columns
+    assert {"int8", "numeric", "timestamptz", "bytea", "json"} <= {row["typname"] for row in found["types"]}
+    executed = [row["specific_name"].split("_")[0] for row in found["privileges on functions"]]
+    assert sorted(executed) == ["deposit", "many", "note", "post", "transfer"]
+
+
+def test_dbeaver_finds_what_there_is(server):
+    found = {}
+    with connect(server, cursor_factory=psycopg.RawCursor) as db:
+        for query in DBEAVER:
+            if "what" in query:
+                found[query["what"]] = texts(asked(db, query))
+    check_dbeaver(found)
+
+
+@needs_pgjdbc
+def test_dbeaver_reads_it_by_pgjdbc(server):
+    def line(query):
+        sql = re.sub(r"\$\d+", "?", "\n".join(query["sql"]))
+        given = [f"{'n' if isinstance(value, int) else 't'}{quote(str(value))}" for value in query["parameters"]]
+        return "\t".join([quote(sql), " ".join(given), " ".join(map(quote, query["reads"]))])
+
+    *rows, end = run_java(server, "Dbeaver.java", "\n".join(map(line, DBEAVER)))
+    assert end == f"end {len(DBEAVER)}"
+    found = {query["what"]: [] for query in DBEAVER if "what" in query}
+    for row in rows:
+        number, *values = row.split(" ")
+        query = DBEAVER[int(number)]
+        if "what" in query:
+            names = [read.split(" ")[1] for read in query["reads"]]
+            found[query["what"]].append(dict(zip(names, map(unquote_plus, values), strict=True)))
+    check_dbeaver(found)
+
+
+def texts(found):
+    """Rows by the names of columns, each value as the text that Java has for it."""
+    if found.description is None:
+        return []
+    names = [column.name for column in found.description]
+
+    def text(row, place):
+        value = found.pgresult.get_value(row, place)
+        if value is None:
+            return "null"
+        return (
+            {"t": "true", "f": "false"}[value.decode()] if found.description[place].type_code == 16 else value.decode()
+        )
+
+    return [{name: text(row, place) for place, name in enumerate(names)} for row in range(found.pgresult.ntuples)]
 
 
 def psql(server, *commands):

@@ -12,20 +12,31 @@ from test_server import BANK, served
 DRIVER = Path(os.environ.get("TIDEMILL_JDBC", "/usr/share/java/postgresql.jar"))
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java; apt install default-jdk-headless")
-@pytest.mark.skipif(
-    not DRIVER.exists(), reason=f"there is no {DRIVER}; apt install libpostgresql-jdbc-java, or set TIDEMILL_JDBC"
-)
+def needs_pgjdbc(test):
+    """Skips a test where there is no Java or no driver."""
+    for is_missing, reason in (
+        (shutil.which("java") is None, "there is no Java; apt install default-jdk-headless"),
+        (not DRIVER.exists(), f"there is no {DRIVER}; apt install libpostgresql-jdbc-java, or set TIDEMILL_JDBC"),
+    ):
+        test = pytest.mark.skipif(is_missing, reason=reason)(test)
+    return test
+
+
+def run_java(server, program, given=""):
+    """What a program beside this file prints, which connects to a server by pgJDBC."""
+    place = urlsplit(server.postgres_url)
+    url = f"jdbc:postgresql://{place.netloc}{place.path}?user=ada"
+    command = ["java", "-cp", str(DRIVER), str(Path(__file__).with_name(program)), url]
+    ran = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+@needs_pgjdbc
 def test_pgjdbc(module):
     app = module(BANK, prelude="").app
     with served(app) as (_, server):
-        place = urlsplit(server.postgres_url)
-        url = f"jdbc:postgresql://{place.netloc}{place.path}?user=ada"
-        program = Path(__file__).with_name("Jdbc.java")
-        command = ["java", "-cp", str(DRIVER), str(program), url]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, ran.stderr
-    said = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
+        said = dict(line.split(": ", 1) for line in run_java(server, "Jdbc.java"))
     abort, timeout = said.pop("abort"), said.pop("timeout")
     assert said == {
         "statement": "ada,10;",

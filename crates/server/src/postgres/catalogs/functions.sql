@@ -112,7 +112,11 @@ create macro pg_get_indexdef(n) as tidemill_pg.index_text(n),
 create macro pg_get_function_result(n) as tidemill_pg.function_result(n);
 create macro pg_get_function_arguments(n) as tidemill_pg.function_arguments(n);
 create macro pg_get_function_identity_arguments(n) as tidemill_pg.function_arguments(n);
-create macro pg_get_functiondef(n) as null::varchar;
+create macro quote_ident(t) as
+    case when regexp_full_match(t, '[a-z_][a-z0-9_$]*') then t else '"' || replace(t, '"', '""') || '"' end;
+create macro pg_get_functiondef(n) as 'CREATE OR REPLACE FUNCTION public.' || tidemill_pg.quote_ident(tidemill_pg.function_name(n))
+    || '(' || tidemill_pg.function_arguments(n) || e')\n RETURNS ' || tidemill_pg.function_result(n)
+    || e'\n LANGUAGE tidemill\nAS $function$' || tidemill_pg.function_name(n) || e'$function$\n';
 create macro pg_get_function_sqlbody(n) as null::varchar;
 create macro pg_get_viewdef(n) as null::varchar, (n, b) as null::varchar;
 create macro pg_get_triggerdef(n) as null::varchar, (n, b) as null::varchar;
@@ -124,6 +128,7 @@ create macro obj_description(n) as null::varchar, (n, c) as null::varchar;
 create macro shobj_description(n, c) as null::varchar;
 create macro col_description(n, c) as null::varchar;
 create macro pg_encoding_to_char(n) as 'UTF8';
+create macro pg_stat_get_numscans(n) as null::bigint;
 create macro pg_relation_size(n) as null::bigint, (n, k) as null::bigint;
 create macro pg_table_size(n) as null::bigint;
 create macro pg_indexes_size(n) as null::bigint;
@@ -140,10 +145,10 @@ create macro has_function_privilege(a, b) as true, (a, b, c) as true;
 create macro has_database_privilege(a, b) as true, (a, b, c) as true;
 create macro has_type_privilege(a, b) as true, (a, b, c) as true;
 create macro pg_has_role(a, b) as true, (a, b, c) as true;
+create macro aclexplode(a) as unnest(
+    []::struct(grantor uinteger, grantee uinteger, privilege_type varchar, is_grantable boolean)[]);
 create macro array_upper(a, n) as len(a);
 create macro array_lower(a, n) as case when len(a) > 0 then 1 end;
-create macro quote_ident(t) as
-    case when regexp_full_match(t, '[a-z_][a-z0-9_$]*') then t else '"' || replace(t, '"', '""') || '"' end;
 create macro _pg_expandarray(a) as unnest(list_transform(a, lambda v, i: {'x': v, 'n': i}));
 create macro pg_get_keywords() as table select null::varchar as word, null::varchar as catcode, null::varchar as catdesc
     where false;
@@ -214,4 +219,9 @@ create view routines as select tidemill_pg.database_name() as specific_catalog, 
     proname as routine_name, 'FUNCTION' as routine_type, tidemill_pg.format_type(prorettype, null) as data_type,
     'EXTERNAL' as routine_body, null::varchar as routine_definition, 'TIDEMILL' as external_language
     from tidemill_pg.pg_proc;
+create view table_privileges as select 'tidemill' as grantor, 'tidemill' as grantee, table_catalog, table_schema,
+    table_name, 'SELECT' as privilege_type, 'NO' as is_grantable, 'NO' as with_hierarchy from tidemill_info.tables;
+create view routine_privileges as select 'tidemill' as grantor, 'tidemill' as grantee, specific_catalog,
+    specific_schema, specific_name, routine_catalog, routine_schema, routine_name, 'EXECUTE' as privilege_type,
+    'NO' as is_grantable from tidemill_info.routines;
 set schema = 'main';

@@ -17,6 +17,12 @@ const OWNER: usize = 10;
 const LANGUAGE: usize = 13_500;
 const DATABASE: usize = 5;
 const RECORD: u32 = 2_249;
+/// The numbers of catalogs.
+const PG_TYPE: usize = 1_247;
+const PG_PROC: usize = 1_255;
+const PG_CLASS: usize = 1_259;
+const PG_CONSTRAINT: usize = 2_606;
+const PG_NAMESPACE: usize = 2_615;
 
 /// Statements that make the catalogs.
 pub fn script(catalog: &Catalog, database: &str, settings: &[(&str, &str)]) -> String {
@@ -184,6 +190,19 @@ impl Rows<'_> {
         let mut values = vec![constraint.to_string(), text(&index_name(table)), PUBLIC.to_string(), text("p")];
         values.extend(["true".into(), number.to_string(), index.to_string(), "true".into(), "true".into(), places]);
         self.row("pg_constraint", names, &values);
+        self.depends([PG_CLASS, number], [PG_NAMESPACE, PUBLIC, 0], "n");
+        self.depends([PG_TYPE, row_type], [PG_CLASS, number, 0], "i");
+        for column in &table.key {
+            self.depends([PG_CONSTRAINT, constraint], [PG_CLASS, number, column + 1], "a");
+        }
+        self.depends([PG_CLASS, index], [PG_CONSTRAINT, constraint, 0], "i");
+    }
+
+    /// That an object needs another. Each is preceded by its catalog, and the other followed by its column or 0.
+    fn depends(&mut self, object: [usize; 2], on: [usize; 3], kind: &str) {
+        let numbers = object.iter().chain(&on).map(ToString::to_string);
+        let values: Vec<String> = numbers.chain([text(kind)]).collect();
+        self.row("pg_depend", "classid, objid, refclassid, refobjid, refobjsubid, deptype", &values);
     }
 
     fn attribute(&mut self, of: usize, place: usize, column: &Field) {
@@ -227,5 +246,6 @@ impl Rows<'_> {
         values.push(if all.is_empty() { "null".into() } else { format!("[{}]", argument_names.join(", ")) });
         values.extend([text(name), "1".to_owned()]);
         self.row("pg_proc", names, &values);
+        self.depends([PG_PROC, number], [PG_NAMESPACE, PUBLIC, 0], "n");
     }
 }

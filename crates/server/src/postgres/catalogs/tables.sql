@@ -79,6 +79,8 @@ create table pg_collation (oid uinteger default 0, collname varchar, collnamespa
     collversion varchar);
 create table pg_policy (oid uinteger default 0, polname varchar, polrelid uinteger default 0, polcmd varchar,
     polpermissive boolean default false, polroles uinteger[], polqual varchar, polwithcheck varchar);
+create table pg_policies (schemaname varchar, tablename varchar, policyname varchar, permissive varchar,
+    roles varchar[], cmd varchar, qual varchar, with_check varchar);
 create table pg_inherits (inhrelid uinteger default 0, inhparent uinteger default 0, inhseqno bigint default 0,
     inhdetachpending boolean default false);
 create table pg_statistic_ext (oid uinteger default 0, stxrelid uinteger default 0, stxname varchar,
