@@ -1,8 +1,9 @@
 //! Calls on their way: from requests to batches for the engine, and from outcomes to replies.
 //!
 //! 1. A request's object is decoded into the next batch of its procedure ([`Calls::call`]); a wrong one is refused here.
-//! 2. A task on the thread of the connections sends all batches, once the other tasks that are ready have run
-//!    ([`Sending`]). While it waits for room, the next ones grow: so the more calls there are, the less each costs.
+//! 2. All batches are sent by a task on the thread of the connections, once the other tasks that are ready have run
+//!    ([`Sending`]), or by the task that makes a call where there are [`TOGETHER`] already. While there is no room they
+//!    grow: so the more calls there are, the less each costs.
 //! 3. The outcomes come on the thread of the run that releases epochs ([`Sent`]). It writes the replies of HTTP as JSON
 //!    and wakes the requests that wait.
 //!
@@ -20,6 +21,7 @@ use crate::slots::{Slot, Slots};
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +33,9 @@ use tidemill_runtime::{
     SessionError, TakeOutcomes, When,
 };
 use tokio::sync::oneshot;
+
+/// The number of calls that wait for no others: the engine works while more are made.
+const TOGETHER: usize = 256;
 
 /// A reply to a call.
 #[derive(Debug)]
@@ -99,13 +104,17 @@ pub struct Turn(u64);
 #[derive(Default)]
 struct Next {
     /// In the order of their numbers.
-    batches: Vec<NextBatch>,
+    batches: VecDeque<NextBatch>,
     /// The number of batches so far.
     count: u64,
     /// By procedure: decoders that are free.
     free: Vec<Vec<JsonRecords>>,
+    /// What there was no room for; it is sent before them.
+    unsent: Option<Unsent>,
     /// Whether there is a task that sends them.
     is_sending: bool,
+    /// Whether that task waits for room, for something that comes before all that is here.
+    waits: bool,
 }
 
 /// Calls of one procedure that will be sent together.
@@ -241,10 +250,12 @@ impl Calls {
         }
         batch.waiting.push(Waiting { to, slot });
         *turn = Turn(batch.number);
-        let is_sending = mem::replace(&mut next.is_sending, true);
+        let are_many = batch.waiting.len() >= TOGETHER;
+        let is_all = are_many && !next.waits && next.unsent.is_none() && self.send(&mut next);
+        let has_task = is_all || mem::replace(&mut next.is_sending, true);
         drop(next);
         self.made.fetch_add(1, Ordering::Relaxed);
-        if !is_sending {
+        if !has_task {
             tokio::spawn(Sending(Some(self.clone())).run());
         }
         Ok(())
@@ -261,62 +272,104 @@ impl Calls {
     }
 }
 
-/// The task that sends what is there, in the order of the batches. There is one at a time. If it is dropped amid, the next
-/// call starts another.
+/// Calls that go to the engine together.
+struct Unsent {
+    session: Arc<Session>,
+    procedure: Procedure,
+    events: RecordBatch,
+    keys: Vec<Option<RequestKey>>,
+    reply: ReplyTo,
+}
+
+impl Unsent {
+    /// Sends them, if there is room before the time, or waits for it. False if there is none.
+    fn send(&self, until: Option<Instant>) -> bool {
+        match self.session.call_for(&self.procedure, &self.events, &self.keys, &self.reply, until) {
+            Ok(sent) => {
+                assert_eq!(sent, self.events.num_rows(), "a batch is one message");
+                true
+            }
+            Err(SessionError::Timeout) => false,
+            // The run is over: the requests learn it by the closing of their channels.
+            Err(_) => true,
+        }
+    }
+}
+
+impl Calls {
+    /// Sends what is there, in the order of the batches, as long as there is room. Whether that is all.
+    fn send(&self, next: &mut Next) -> bool {
+        let now = Some(Instant::now());
+        loop {
+            let first = match next.unsent.take() {
+                None => self.first(next),
+                unsent => unsent,
+            };
+            match first {
+                None => return true,
+                Some(unsent) if unsent.send(now) => {}
+                unsent => {
+                    next.unsent = unsent;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The first of the batches.
+    fn first(&self, next: &mut Next) -> Option<Unsent> {
+        loop {
+            let NextBatch { procedure, when, mut records, mut keys, waiting, .. } = next.batches.pop_front()?;
+            let (events, count) = (records.finish(), waiting.len());
+            assert_eq!(count, events.num_rows(), "each call has a request that waits");
+            next.free[procedure].push(records);
+            if count == 0 {
+                continue;
+            }
+            if !keys.is_empty() {
+                keys.resize(count, None);
+            }
+            let Named { procedure, text, .. } = &self.procedures[procedure];
+            let waiting = Mutex::new(waiting.into_iter().map(Some).collect());
+            let reply = ReplyTo { to: Arc::new(Sent { text: text.clone(), waiting }), when };
+            return Some(Unsent { session: self.session.clone(), procedure: *procedure, events, keys, reply });
+        }
+    }
+}
+
+/// The task that sends what is there. There is one at a time. If it is dropped amid, the next call starts another.
 struct Sending(Option<Arc<Calls>>);
 
 impl Sending {
     async fn run(mut self) {
-        while let Some(calls) = self.0.clone() {
-            let batches = calls.next.lock().take();
-            for batch in batches {
-                calls.send(batch).await;
-            }
-            let mut next = calls.next.lock();
-            if next.batches.is_empty() {
-                next.is_sending = false;
-                self.0 = None;
-            }
+        while let Some(unsent) = self.send() {
+            // Another thread waits for room, in its turn among all who send.
+            let _ = tokio::task::spawn_blocking(move || unsent.send(None)).await;
+            self.0.iter().for_each(|calls| calls.next.lock().waits = false);
         }
+    }
+
+    /// Sends as much as there is room for; what is to be sent before the rest. After the last there is no task any more.
+    fn send(&mut self) -> Option<Unsent> {
+        let calls = self.0.take()?;
+        let mut next = calls.next.lock();
+        if calls.send(&mut next) {
+            next.is_sending = false;
+            return None;
+        }
+        next.waits = true;
+        let unsent = next.unsent.take();
+        drop(next);
+        self.0 = Some(calls);
+        unsent
     }
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
         if let Some(calls) = &self.0 {
-            calls.next.lock().is_sending = false;
-        }
-    }
-}
-
-impl Calls {
-    async fn send(&self, batch: NextBatch) {
-        let NextBatch { procedure, when, mut records, mut keys, waiting, .. } = batch;
-        let (events, count) = (records.finish(), waiting.len());
-        assert_eq!(count, events.num_rows(), "each call has a request that waits");
-        self.next.lock().free[procedure].push(records);
-        if count == 0 {
-            return;
-        }
-        if !keys.is_empty() {
-            keys.resize(count, None);
-        }
-        let Named { procedure, text, .. } = &self.procedures[procedure];
-        let waiting = Mutex::new(waiting.into_iter().map(Some).collect());
-        let reply = ReplyTo { to: Arc::new(Sent { text: text.clone(), waiting }), when };
-        let (session, procedure) = (self.session.clone(), *procedure);
-        let send = move |until| session.call_for(&procedure, &events, &keys, &reply, until);
-        let sent = match send(Some(Instant::now())) {
-            // There is no room. Another thread waits for it, in its turn among all who send.
-            Err(SessionError::Timeout) => match tokio::task::spawn_blocking(move || send(None)).await {
-                Ok(sent) => sent,
-                Err(_) => return,
-            },
-            sent => sent,
-        };
-        // If the run is over, the requests learn it by the closing of their channels.
-        if let Ok(sent) = sent {
-            assert_eq!(sent, count, "a batch is one message");
+            let mut next = calls.next.lock();
+            (next.is_sending, next.waits) = (false, false);
         }
     }
 }
@@ -349,10 +402,6 @@ impl TakeOutcomes for Sent {
 }
 
 impl Next {
-    fn take(&mut self) -> Vec<NextBatch> {
-        std::mem::take(&mut self.batches)
-    }
-
     /// The batch for a call that runs after the one of this turn.
     fn batch(&mut self, procedure: usize, when: When, turn: Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
         let has_room = |batch: &NextBatch| batch.waiting.len() < MESSAGE_EVENTS_MAX;
@@ -361,7 +410,7 @@ impl Next {
         let place = self.batches.iter().rposition(is_it).unwrap_or_else(|| {
             self.count += 1;
             let records = self.free[procedure].pop().unwrap_or_else(|| JsonRecords::new(&schema()));
-            self.batches.push(NextBatch {
+            self.batches.push_back(NextBatch {
                 number: self.count,
                 procedure,
                 when,
