@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import parquet
-from serving import Call, measure, served
+from serving import READY, Call, measure, served
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "leaderboard.py"
 CONTESTANTS, ROUND, RECENT = 25, 20_000, 100
@@ -132,9 +132,10 @@ def by_calls(given: argparse.Namespace) -> None:
     rates = []
     with served(given.folder, {"app.py": leaderboard("app.requests(Vote)", True)}) as server:
         for _ in range(given.rounds):
-            committed, _, _ = server.calls(call, given.seconds, 4, 250)
-            rates.append(committed)
-    print(f"leaderboard by calls, durable, 1,000 under way: {statistics.median(rates):,.0f} votes/s counted")
+            # Votes for one who is out abort, and are work as well.
+            votes, _, _ = server.calls(call, given.seconds, 4, 250, READY)
+            rates.append(votes)
+    print(f"leaderboard by calls, durable, 1,000 under way: {statistics.median(rates):,.0f} votes/s")
 
 
 def steps(number: int, follow: bool, is_nested: bool = False) -> str:

@@ -69,6 +69,7 @@ if RATE:
         account.value += ev.amount
 """
 
+KEYS = count()
 BALANCE = 1_000_000_000
 ROWS = 100_000
 QUERY = "select id % 10 as part, sum(value) as total from accounts group by part"
@@ -81,8 +82,7 @@ def transfer(rows: int) -> Call:
 
 def with_keys(rows: int) -> Call:
     """The same, with a key of its own. One that came again would run nothing."""
-    keys = count()
-    return Call("transfer", lambda: (random.randrange(rows), random.randrange(rows), 1, next(keys)), again=False)
+    return Call("transfer", lambda: (random.randrange(rows), random.randrange(rows), 1, next(KEYS)), again=False)
 
 
 def transfers(folder: Path, rows: int, rate: float = 0) -> AbstractContextManager[Served]:

@@ -26,6 +26,9 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
+CALLS_ONCE = 300_000
+"""How many calls are made that may not be made again: three rounds have fewer than keys are kept."""
+
 COMMITTED, REFUSED = b"SELECT 1\0", b"C53"
 """What a reply contains: the end of a result, and the first characters of the code of an error."""
 
@@ -81,10 +84,12 @@ class Served:
             said += one.recv(1 << 16)
         return one
 
-    def calls(self, call: Call, seconds: float, clients: int, each: int) -> tuple[int, int, list[float]]:
-        """Calls by ``clients`` connections, each with ``each`` under way: those that committed and that were refused, a
-        second, and how many seconds those that a connection made together took."""
-        count = 50 if call.again else int(seconds * 200_000 / each)
+    def calls(
+        self, call: Call, seconds: float, clients: int, each: int, counted: bytes = COMMITTED
+    ) -> tuple[int, int, list[float]]:
+        """Calls by ``clients`` connections, each with ``each`` under way: those whose reply has what is ``counted``,
+        and those that were refused, a second, and how many seconds those that a connection made together took."""
+        count = 50 if call.again else CALLS_ONCE // each
         parts = [b"".join(call.execute(b"0") for _ in range(each)) for _ in range(count)]
         committed = refused = sent = 0
         times: list[float] = []
@@ -117,7 +122,7 @@ class Served:
                         tails[one] = said
                         continue
                     whole, tails[one] = said[:end], said[end:]
-                    committed += whole.count(COMMITTED)
+                    committed += whole.count(counted)
                     refused += whole.count(REFUSED)
                     got[one] += whole.count(READY)
                     if got[one] == each:
