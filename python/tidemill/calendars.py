@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from . import ir
 from .errors import PlanError
@@ -56,7 +55,7 @@ def _unit(count: int, unit: str) -> ir.Unit:
 
 
 def _name(tz: object) -> str:
-    name = tz.key if isinstance(tz, ZoneInfo) else tz
+    name = getattr(tz, "key", tz)
     if not isinstance(name, str):
         raise PlanError(f"{tz!r} is not a zone", "write its name: tz='Europe/Berlin'")
     return name
@@ -64,6 +63,9 @@ def _name(tz: object) -> str:
 
 @cache
 def _zone(name: str) -> ir.Zone:
+    # Few programs need it, and it takes memory.
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
-from pathlib import Path
 from types import ModuleType
 
 from .app import App
@@ -20,11 +20,10 @@ def load(path: str, name: str | None = None) -> App:
     The file is imported with its folder on the module path, as Python does with a script; its name
     is not ``__main__``. Raises ``LoadError``, and what the file itself raises.
     """
-    file = Path(path)
-    if not file.is_file():
-        hint = f"; did you mean {path}.py?" if Path(f"{path}.py").is_file() else ""
+    if not os.path.isfile(path):
+        hint = f"; did you mean {path}.py?" if os.path.isfile(f"{path}.py") else ""
         raise LoadError(f"there is no file {path}{hint}")
-    module = _import(file.resolve())
+    module = _import(os.path.realpath(path))
     if name is not None:
         return _named(module, path, name)
     found = {n: v for n, v in vars(module).items() if isinstance(v, App)}
@@ -46,13 +45,14 @@ def _named(module: ModuleType, path: str, name: str) -> App:
     return value
 
 
-def _import(file: Path) -> ModuleType:
-    name = file.stem if file.stem.isidentifier() and file.stem not in sys.modules else f"_tidemill_app_{file.stem}"
+def _import(file: str) -> ModuleType:
+    folder, stem = os.path.dirname(file), os.path.splitext(os.path.basename(file))[0]
+    name = stem if stem.isidentifier() and stem not in sys.modules else f"_tidemill_app_{stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise LoadError(f"{file} is no Python file; its name should end in .py")
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     module = importlib.util.module_from_spec(spec)
     # Classes look their module up while they are defined.
     sys.modules[name] = module

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any
 
 from . import ir
 from .calendars import is_calendar, periods
@@ -15,6 +14,9 @@ from .errors import PlanError
 from .names import type_name
 from .times import duration_to_microseconds, parse_duration
 from .types import INT_MAX
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 __all__ = ["By", "Field", "Length", "Windows", "counting", "duration_value", "offset", "session", "sliding", "tumbling"]
 
