@@ -23,7 +23,7 @@ use std::mem::{offset_of, size_of};
 use tidemill_model::ColumnType;
 use tidemill_model::Schema;
 use tidemill_plan::typed::{Expr, Node, Stmt};
-use tidemill_plan::{LoopId, OutputField, RoleId, Transaction, Window};
+use tidemill_plan::{LocalId, LoopId, OutputField, RoleId, Transaction, Window};
 use tidemill_state::EXISTS;
 
 /// What the statements of one transaction need to know beyond [`Body`].
@@ -40,6 +40,8 @@ pub struct Access<'a, 'f> {
     pub loops: Vec<(Block, Block)>,
     /// Per list field: the number of the element that the innermost running loop over it is on, or −1.
     pub running: Vec<(usize, Variable)>,
+    /// Per local of roles that are for each of some rows: the number that the running loop over these is on, or −1.
+    pub at_rows: Vec<(LocalId, Variable)>,
     /// Whether commit must be told (texts replaced, events emitted).
     pub tell_commit: bool,
     /// Whether every logged write asks for room, because there may be too many of them.
@@ -161,7 +163,7 @@ impl Access<'_, '_> {
     }
 
     fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt], later: bool) -> bool {
-        let is_one_row = |of: &Witness| is_one_row(self.spec.transaction, of.role);
+        let is_one_row = |of: &Witness| self.body.roles[of.role].role.is_one_row();
         let witness = witness(condition, &self.witnesses).filter(is_one_row);
         let condition = self.body.expr(condition).word;
         let [yes, no, done] = std::array::from_fn(|_| self.body.l.b.create_block());
@@ -279,10 +281,14 @@ impl Access<'_, '_> {
         b.def_var(more, ahead);
         let later = later || body.iter().any(|stmt| stmt.may_abort(&|_| false));
         let slot = self.body.locals[local];
+        let at_row = self.at_rows.iter().find(|(of, _)| *of == local).map(|(_, number)| *number);
         self.looped(
             |a| a.body.l.b.use_var(more),
             |a| {
                 let word = a.body.l.b.use_var(value);
+                if let Some(at_row) = at_row {
+                    a.body.l.b.def_var(at_row, word);
+                }
                 a.body.l.set(slot, Val { word, len: None, null: None });
                 a.block(body, later)
             },
@@ -298,6 +304,10 @@ impl Access<'_, '_> {
                 b.def_var(value, next);
             },
         );
+        if let Some(at_row) = at_row {
+            let none = self.body.l.int(-1);
+            self.body.l.b.def_var(at_row, none);
+        }
     }
 
     /// A row that may be written: it exists, or is inserted with the defaults where the role says so.
@@ -324,7 +334,7 @@ impl Access<'_, '_> {
         self.make_exist(row, true);
         self.body.l.b.ins().jump(done, &[]);
         self.body.l.b.switch_to_block(done);
-        self.body.roles[role].known = element.is_none();
+        self.body.roles[role].known = self.body.roles[role].role.is_one_row();
         row
     }
 
@@ -338,7 +348,7 @@ impl Access<'_, '_> {
             self.set_cell(role, row, column, value, later);
         }
         self.make_exist(row, later);
-        self.body.roles[role].known = element.is_none();
+        self.body.roles[role].known = self.body.roles[role].role.is_one_row();
     }
 
     fn make_exist(&mut self, row: Value, later: bool) {
@@ -698,9 +708,10 @@ impl Access<'_, '_> {
         let ty = ColumnType::optional(self.body.roles[role].table.columns[column].ty.ty);
         let slot = self.body.l.slot(ty);
         let [look, there, missing, done] = std::array::from_fn(|_| self.body.l.b.create_block());
-        let row = match self.body.roles[role].role.over {
-            None => self.body.roles[role].row.expect("a role without list has one row"),
-            Some(list) => self.running_row(role, list, missing),
+        let row = match (self.body.roles[role].role.over, self.body.roles[role].role.scan) {
+            (Some(list), _) => self.running_row(role, list, missing),
+            (None, Some(local)) => self.listed_row(role, local, missing),
+            (None, None) => self.body.roles[role].row.expect("a role without list has one row"),
         };
         self.body.l.b.ins().brif(row, look, &[], missing, &[]);
         self.body.l.b.switch_to_block(look);
@@ -727,10 +738,23 @@ impl Access<'_, '_> {
         let Some((_, variable)) = self.running.iter().find(|(l, _)| *l == list).copied() else {
             return self.body.l.int(0);
         };
+        let number = self.number_inside(variable, missing);
+        self.body.row_of_element(role, number)
+    }
+
+    /// The row of a role for each of some rows, where the running loop over these is; to `missing` outside of one.
+    fn listed_row(&mut self, role: RoleId, local: LocalId, missing: Block) -> Value {
+        let (_, variable) = *self.at_rows.iter().find(|(of, _)| *of == local).expect("a role for each of some rows");
+        let number = self.number_inside(variable, missing);
+        self.body.listed_row(role, number)
+    }
+
+    /// The number that a running loop is on; to `missing` outside of it.
+    fn number_inside(&mut self, variable: Variable, missing: Block) -> Value {
         let number = self.body.l.b.use_var(variable);
         let inside = self.body.l.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
         self.body.l.unless(inside, missing, &[]);
-        self.body.row_of_element(role, number)
+        number
     }
 }
 
@@ -751,10 +775,6 @@ pub fn witnesses(transaction: &Transaction) -> Vec<Option<Witness>> {
         _ => None,
     };
     assigned.into_iter().map(sole).collect()
-}
-
-fn is_one_row(transaction: &Transaction, role: RoleId) -> bool {
-    transaction.roles[role].over.is_none() && transaction.roles[role].scan.is_none()
 }
 
 /// What a condition says of a row, given what locals say.

@@ -168,7 +168,8 @@ impl Body<'_, '_> {
     /// The address of a role's row, 0 where its key is null.
     pub fn row_of(&mut self, role: RoleId, element: Option<LoopId>) -> Value {
         if let Some(number) = self.roles[role].role.scan {
-            return self.scanned_row(role, number);
+            let number = self.local(number).word;
+            return self.listed_row(role, number);
         }
         let Some(loop_id) = element else {
             return self.roles[role].row.expect("a role without list has one row");
@@ -177,10 +178,9 @@ impl Body<'_, '_> {
         self.row_of_element(role, number)
     }
 
-    /// The row at hand of a role that is not one row ([`InputView::rows`]), by the local with its number.
-    fn scanned_row(&mut self, role: RoleId, number: usize) -> Value {
+    /// The row of that number of a role that is not one row ([`InputView::rows`]).
+    pub fn listed_row(&mut self, role: RoleId, number: Value) -> Value {
         let rows = self.roles[role].row.expect("a role without list has one address");
-        let number = self.local(number).word;
         let address = self.l.at(rows, number, 3);
         self.l.b.ins().load(I64, constant(), address, 8)
     }
@@ -230,7 +230,7 @@ impl Body<'_, '_> {
         let header = self.l.load(row, 0);
         let exists = self.l.b.ins().band_imm_s(header, EXISTS as i64);
         self.fail_unless(exists, self.roles[role].role.no_row);
-        self.roles[role].known = self.roles[role].row.is_some() && self.roles[role].role.scan.is_none();
+        self.roles[role].known = self.roles[role].role.is_one_row();
     }
 
     /// Whether the role's row exists now.

@@ -15,8 +15,8 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module};
 use std::ops::Range;
-use tidemill_model::{ColumnType, Schema};
-use tidemill_plan::typed::Stmt;
+use tidemill_model::{ColumnType, Schema, Type, Value};
+use tidemill_plan::typed::{Expr, Node, Stmt};
 use tidemill_plan::{
     CommittedOutput, Delivery, Nesting, Operation, Operations, Origin, OutputField, Program, RoleId, StreamId,
     Transaction, TransactionId, Waves,
@@ -398,9 +398,15 @@ fn compile_input(
 /// A transaction that returns what the rows of a role are found by and does nothing else, and how that is put together.
 fn key_reader(transaction: &Transaction, role: RoleId) -> (Transaction, OutputPlan, Schema) {
     let key = transaction.roles[role].late_values();
+    // The row that a role for each of some rows is for stands first in their list.
+    let first = transaction.roles[role]
+        .each
+        .and(transaction.roles[role].scan)
+        .map(|local| Stmt::Assign { local, value: Expr { ty: Type::Int.into(), node: Node::Const(Value::Int(0)) } });
     let fields = key.iter().map(|&part| OutputField::Value(part.clone())).collect();
     let committed = CommittedOutput { passes_event: false, ..transaction.committed.clone() };
-    let reader = Transaction { body: vec![Stmt::Return { fields: Some(fields) }], committed, ..transaction.clone() };
+    let body = first.into_iter().chain([Stmt::Return { fields: Some(fields) }]).collect();
+    let reader = Transaction { body, committed, ..transaction.clone() };
     let captured: Vec<ColumnType> = key.iter().map(|part| part.ty).collect();
     let columns = (0..key.len()).map(OutputColumn::Captured).collect();
     let schema = Schema::scalars(captured.iter().map(|&ty| ("key", ty)));

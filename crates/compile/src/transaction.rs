@@ -12,10 +12,10 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_codegen::isa::TargetFrontendConfig;
-use cranelift_frontend::FunctionBuilder;
+use cranelift_frontend::{FunctionBuilder, Variable};
 use std::mem::{offset_of, size_of};
 use tidemill_model::Schema;
-use tidemill_plan::{Program, StreamId, Transaction};
+use tidemill_plan::{LocalId, Program, StreamId, Transaction};
 use tidemill_state::RowLayout;
 
 /// How far what a transaction did can be undone.
@@ -132,6 +132,7 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         variable
     });
     let running = running_lists(spec, &mut l);
+    let at_rows = running_rows(spec, &mut l);
     let locals = transaction.locals.iter().map(|local| l.slot(local.ty)).collect();
     let checked_log = unchecked_writes(transaction, &roles) > UNDO_UNCHECKED_MAX;
     let fields = spec.layout.fields.iter().cloned().map(FieldValue::Source).collect();
@@ -149,6 +150,7 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         undo_start,
         loops: Vec::new(),
         running,
+        at_rows,
         tell_commit: tells_commit(spec),
         checked_log,
         witnesses: witnesses(transaction),
@@ -192,18 +194,32 @@ fn load_rows(l: &mut Lower<'_, '_>, roles: &mut [RoleState<'_>], dense: Value) {
 }
 
 /// The lists for which the abort must know which element a loop is on.
-fn running_lists(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, cranelift_frontend::Variable)> {
+fn running_lists(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, Variable)> {
     let transaction = spec.transaction;
     let mut lists: Vec<usize> = transaction.roles.iter().filter_map(|r| r.over).collect();
     lists.sort_unstable();
     lists.dedup();
+    outside(lists, l)
+}
+
+/// The locals of loops over rows for which the abort must know which row a loop is on.
+fn running_rows(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(LocalId, Variable)> {
+    let roles = spec.transaction.roles.iter().filter(|role| role.each.is_some());
+    let mut locals: Vec<LocalId> = roles.filter_map(|role| role.scan).collect();
+    locals.sort_unstable();
+    locals.dedup();
+    outside(locals, l)
+}
+
+/// A variable for each kind of loop, which says that none runs.
+fn outside(loops: Vec<usize>, l: &mut Lower<'_, '_>) -> Vec<(usize, Variable)> {
     let none = l.int(-1);
-    let start = |list| {
+    let start = |of| {
         let variable = l.b.declare_var(I64);
         l.b.def_var(variable, none);
-        (list, variable)
+        (of, variable)
     };
-    lists.into_iter().map(start).collect()
+    loops.into_iter().map(start).collect()
 }
 
 /// Whether the end of a transaction must be told to the context: it emits, or sets texts.

@@ -7,6 +7,7 @@ mod flows;
 mod groups;
 mod limits;
 mod nests;
+mod owners;
 mod rows;
 mod scans;
 mod selections;
@@ -58,6 +59,8 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
             "rows that indexes of several columns find within nests",
             selections::nested(&[&["side", "price"], &["price"]]),
         ),
+        ("rows that belong to chosen rows", owners::of_orders()),
+        ("rows that belong to chosen rows within nests", owners::nested()),
         ("empty epochs", flows::empty_epochs()),
         ("equal times", flows::equal_times()),
         ("late events", flows::late()),

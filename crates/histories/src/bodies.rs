@@ -3,7 +3,7 @@
 use crate::ast::*;
 use crate::expressions::{View, Visible, column_type, constant};
 use crate::random::Random;
-use crate::selections::{computed, random_selection};
+use crate::selections::{computed, one_rows, random_selection, rows_with};
 use crate::windows::{aggregates, usable};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::{
@@ -80,12 +80,11 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     if task.scans && random.chance(60) {
         for number in 0..random.between(1, 2) {
             let table = random.pick(task.tables);
-            let mut view = event_view(task.schema, task.lists_open, 0);
-            view.strict = true;
-            let selection = random_selection(random, table, &view, &roles, task.tables);
+            let view = key_view(task, &roles);
+            let selection = random_selection(random, table, &view, &one_rows(&roles), task.tables);
             roles.push(RoleDef { selection, ..all_rows(&format!("a{number}"), &table.name) });
         }
-        for number in 0..random.below(3) {
+        for number in 0..random.below(4) {
             roles.extend(dependent_role(random, task, format!("d{number}"), &roles));
         }
     }
@@ -105,6 +104,11 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
         names: 0,
     };
     let mut statements = body.block(random, 2);
+    let rows: Vec<String> = roles.iter().filter_map(|role| role.each.clone()).collect();
+    if let Some(rows) = random.pick_any(&rows).filter(|_| random.chance(80)) {
+        let at = random.below(statements.len() + 1);
+        statements.insert(at, body.for_rows_of(random, rows, 2));
+    }
     statements.extend(body.last_emits(random));
     statements.extend(body.last_return(random));
     let (name, inputs) = (task.name.clone(), task.inputs.clone());
@@ -168,19 +172,36 @@ fn random_access(random: &mut Random, table: &TableDef) -> AccessDef {
     }
 }
 
-/// A row whose key is made of what rows of earlier roles have, where one has what is needed.
-fn dependent_role(random: &mut Random, task: &Task, name: String, earlier: &[RoleDef]) -> Option<RoleDef> {
-    let table = random.pick(task.tables);
+/// What keys and selections see: the event, and how many rows there are.
+fn key_view(task: &Task, earlier: &[RoleDef]) -> View {
     let mut view = event_view(task.schema, task.lists_open, 0);
     view.strict = true;
+    view.values.extend(row_counts(earlier));
+    view
+}
+
+/// How many rows the roles have that are not one row.
+fn row_counts(roles: &[RoleDef]) -> impl Iterator<Item = Visible> {
+    let rows = roles.iter().filter(|role| role.access == AccessDef::All);
+    rows.map(|role| Visible { expr: row_count(&role.name), ty: Type::Int.into(), bounded: true })
+}
+
+/// A row whose key is made of what rows of earlier roles have, where one has what is needed; or one for each of some rows.
+fn dependent_role(random: &mut Random, task: &Task, name: String, earlier: &[RoleDef]) -> Option<RoleDef> {
+    let table = random.pick(task.tables);
+    let view = key_view(task, earlier);
     let columns: Vec<&ColumnDef> = table.columns.iter().filter(|column| column.key).collect();
-    let first = computed(random, columns[0], &view, earlier, task.tables)?;
+    let rows: Vec<&RoleDef> = earlier.iter().filter(|role| role.access == AccessDef::All).collect();
+    let each = random.pick_any(&rows).map(|role| role.name.clone()).filter(|_| random.chance(60));
+    let read = each.as_ref().map_or_else(|| one_rows(earlier), |rows| rows_with(earlier, rows));
+    let first = computed(random, columns[0], &view, &read, task.tables)?;
     let mut key = vec![first];
     for column in &columns[1..] {
-        let of_rows = computed(random, column, &view, earlier, task.tables).filter(|_| random.chance(50));
+        let read = if random.chance(50) { one_rows(earlier) } else { read.clone() };
+        let of_rows = computed(random, column, &view, &read, task.tables).filter(|_| random.chance(60));
         key.push(of_rows.unwrap_or_else(|| random_key(random, &view, column.ty.ty)));
     }
-    Some(RoleDef::row(name, &table.name, key, random_access(random, table)))
+    Some(RoleDef { each, ..RoleDef::row(name, &table.name, key, random_access(random, table)) })
 }
 
 /// One column of a key. Mostly a field as it is, so that rows are found.
@@ -249,10 +270,7 @@ impl Body<'_> {
                 view.values.push(Visible { expr: local(name), ty: *ty, bounded: false });
             }
         }
-        for role in self.roles.iter().filter(|role| role.access == AccessDef::All) {
-            let expr = row_count(&role.name);
-            view.values.push(Visible { expr, ty: Type::Int.into(), bounded: true });
-        }
+        view.values.extend(row_counts(self.roles));
         for role in self.reachable() {
             view.roles.push(role.name.clone());
             for column in self.table(role).columns.iter().filter(|_| self.trusts(role)) {
@@ -280,8 +298,12 @@ impl Body<'_> {
     /// The roles that mean a row here.
     fn reachable(&self) -> Vec<&RoleDef> {
         let in_loop = |list: &String| self.loops.iter().any(|l| l.list == *list);
-        let is_one = |role: &&RoleDef| role.access != AccessDef::All || self.scanned.contains(&role.name);
-        self.roles.iter().filter(|r| r.over.as_ref().is_none_or(in_loop)).filter(is_one).collect()
+        let at_row = |rows: &String| self.scanned.contains(rows);
+        let is_one = |role: &&RoleDef| match role.access {
+            AccessDef::All => at_row(&role.name),
+            _ => role.over.as_ref().is_none_or(in_loop) && role.each.as_ref().is_none_or(at_row),
+        };
+        self.roles.iter().filter(is_one).collect()
     }
 
     /// Whether a missing row does no harm, or is not expected.
@@ -377,6 +399,10 @@ impl Body<'_> {
 
     fn set(&mut self, random: &mut Random) -> Option<Stmt> {
         let role = self.writable(random)?;
+        self.set_row(random, role)
+    }
+
+    fn set_row(&mut self, random: &mut Random, role: RoleDef) -> Option<Stmt> {
         if !self.trusts(&role) {
             self.trusted.push(role.name.clone());
             let inner = self.set_cell(random, &role);
@@ -454,10 +480,23 @@ impl Body<'_> {
         let free = |role: &&RoleDef| role.access == AccessDef::All && !self.scanned.contains(&role.name);
         let roles: Vec<String> = self.roles.iter().filter(free).map(|role| role.name.clone()).collect();
         let role = random.pick_any(&roles)?.clone();
-        self.scanned.push(role.clone());
-        let body = self.loop_body(random, depth);
+        Some(self.for_rows_of(random, &role, depth))
+    }
+
+    /// A loop over these rows. Mostly it writes a row that belongs to the one at hand, if there are such rows.
+    fn for_rows_of(&mut self, random: &mut Random, rows: &str, depth: usize) -> Stmt {
+        self.scanned.push(rows.to_owned());
+        let mut body = self.loop_body(random, depth);
+        let can_write = |role: &&RoleDef| matches!(role.access, AccessDef::Row | AccessDef::Create);
+        let belonging = self.roles.iter().filter(|role| role.each.as_deref() == Some(rows)).filter(can_write);
+        for role in belonging.cloned().collect::<Vec<_>>() {
+            if random.chance(70) {
+                let at = random.below(body.len() + 1);
+                body.splice(at..at, self.set_row(random, role));
+            }
+        }
         self.scanned.pop();
-        Some(for_rows(&role, body))
+        for_rows(rows, body)
     }
 
     fn loop_body(&mut self, random: &mut Random, depth: usize) -> Vec<Stmt> {

@@ -9,12 +9,23 @@ use tidemill_plan::{
     AccessDef, BinaryOp, ColumnDef, ConditionDef, Direction, Expr, OrderDef, RoleDef, SelectionDef, TableDef,
 };
 
+/// The roles that are one row.
+pub fn one_rows(roles: &[RoleDef]) -> Vec<&RoleDef> {
+    let is_one = |role: &&RoleDef| role.over.is_none() && role.each.is_none() && role.access != AccessDef::All;
+    roles.iter().filter(is_one).collect()
+}
+
+/// The role that is these rows, and those with a row for each of them.
+pub fn rows_with<'a>(roles: &'a [RoleDef], rows: &str) -> Vec<&'a RoleDef> {
+    roles.iter().filter(|role| role.name == rows || role.each.as_deref() == Some(rows)).collect()
+}
+
 /// Rows of a table, chosen by what `view` has, or by what the rows of earlier roles have.
 pub fn random_selection(
     random: &mut Random,
     table: &TableDef,
     view: &View,
-    earlier: &[RoleDef],
+    earlier: &[&RoleDef],
     tables: &[TableDef],
 ) -> SelectionDef {
     if random.chance(25) {
@@ -37,7 +48,7 @@ fn condition(
     random: &mut Random,
     column: &ColumnDef,
     view: &View,
-    earlier: &[RoleDef],
+    earlier: &[&RoleDef],
     tables: &[TableDef],
 ) -> ConditionDef {
     let value = |random: &mut Random| match computed(random, column, view, earlier, tables) {
@@ -53,21 +64,20 @@ fn condition(
     between(&column.name, low, bound(random))
 }
 
-/// A value of a column's type that reads a row of an earlier role, if one has what it takes. It may fail.
+/// A value of a column's type that reads a row of one of these roles, if one has what it takes. It may fail.
 pub fn computed(
     random: &mut Random,
     column: &ColumnDef,
     view: &View,
-    earlier: &[RoleDef],
+    roles: &[&RoleDef],
     tables: &[TableDef],
 ) -> Option<Expr> {
-    let one_row = earlier.iter().filter(|role| role.over.is_none() && role.access != AccessDef::All);
     let of = |role: &RoleDef| -> Vec<(String, Expr)> {
         let table = tables.iter().find(|table| table.name == role.table).expect("a role's table is there");
         let fits = table.columns.iter().filter(|other| other.window.is_none() && other.ty.ty == column.ty.ty);
         fits.map(|other| (role.name.clone(), cell(&role.name, &other.name))).collect()
     };
-    let cells: Vec<(String, Expr)> = one_row.flat_map(of).collect();
+    let cells: Vec<(String, Expr)> = roles.iter().copied().flat_map(of).collect();
     let (role, cell) = random.pick_any(&cells)?.clone();
     Some(match random.below(4) {
         0 if column.ty.ty == Type::Int => binary(BinaryOp::Add, cell, random_key(random, view, Type::Int)),

@@ -54,8 +54,8 @@ pub fn random_wakes(random: &mut Random, plan: &mut Plan, time: Type, risk: usiz
 fn wake(random: &mut Random, of: &TransactionDef, time: Type) -> Option<Stmt> {
     let can_write = |access| matches!(access, AccessDef::Row | AccessDef::Create);
     let roles = of.roles.iter().filter(|role| can_write(role.access) && role.over.is_none());
-    let roles: Vec<&str> = roles.map(|role| role.name.as_str()).collect();
-    let role = random.pick_any(&roles)?.to_string();
+    let roles: Vec<_> = roles.map(|role| (role.name.clone(), role.each.clone())).collect();
+    let (role, each) = random.pick_any(&roles)?.clone();
     let after = *random.pick(&[-5, 0, 1, 1, 2, 2, 5, 20]);
     let after = if time == Type::Int { Value::Int(after) } else { Value::Duration(after) };
     let at = event("at") + Expr::from(after);
@@ -70,5 +70,9 @@ fn wake(random: &mut Random, of: &TransactionDef, time: Type) -> Option<Stmt> {
         _ => Some(at),
     };
     let wake = stmt(StmtNode::Wake { role: role.clone(), at });
-    Some(if random.chance(70) { when(exists(&role), vec![wake], vec![]) } else { wake })
+    let wake = if random.chance(70) { when(exists(&role), vec![wake], vec![]) } else { wake };
+    Some(match each {
+        Some(rows) => for_rows(&rows, vec![wake]),
+        None => wake,
+    })
 }

@@ -7,7 +7,10 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tidemill_histories::{PlanSize, is_of_calls, random_apart_plan, random_call_plan, random_history};
 use tidemill_model::Value;
-use tidemill_plan::{BatchSize, Bound, Operations, Origin, Program, Stream, StreamId, TransactionId, Waves, analyze};
+use tidemill_plan::typed::{Expr, Node};
+use tidemill_plan::{
+    BatchSize, Bound, Operations, Origin, Program, RoleId, Stream, StreamId, TransactionId, Waves, analyze,
+};
 
 const SEEDS: u64 = 1_000;
 
@@ -111,7 +114,7 @@ const KINDS: &[&str] = &[
     "WindowAdd", "WindowRead", "Slices", "Distinct", "Last", "WindowRead count", "WindowRead sum", "WindowRead mean",
     "WindowRead min", "WindowRead max", "WindowRead distinct", "Records", "Latest", "WindowNext", "WindowField", "Pack", "Period", "Synopsis", "SynopsisRead value", "SynopsisRead times",
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
-    "missing Abort", "missing Default", "Same", "Between", "Ascending", "Descending",
+    "missing Abort", "missing Default", "a row for each row", "one that is written", "one for each of those", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
     "out closes", "out closes of a calendar", "out early results", "out tops", "out changes", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
@@ -216,6 +219,17 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
         }
         if transaction.inputs.len() > 1 {
             note("several inputs".into());
+        }
+        for role in transaction.roles.iter().filter(|role| role.each.is_some() && counts.committed > 0) {
+            let mut through = false;
+            let is_for_each = |role: RoleId| transaction.roles[role].each.is_some();
+            let mut look = |inner: &Expr| {
+                through |= matches!(inner.node, Node::Cell { role, .. } if is_for_each(role));
+            };
+            role.key.iter().for_each(|part| part.each(&mut look));
+            note("a row for each row".into());
+            let kinds = [("one that is written", role.written), ("one for each of those", through)];
+            kinds.into_iter().filter(|(_, is)| *is).for_each(|(kind, _)| note(kind.into()));
         }
         let of_late = |&input: &StreamId| {
             let root = program.streams[input].root;

@@ -185,16 +185,16 @@ pub(crate) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(Rol
     let roles = &transaction.roles;
     let mut meetings = Vec::new();
     for (i, a) in roles.iter().enumerate() {
-        if a.over.is_some() && a.written {
+        if (a.over.is_some() || a.each.is_some()) && a.written {
             meetings.push((i, i, Meeting::Possible));
         }
         for (j, b) in roles.iter().enumerate().skip(i + 1) {
             // Roles that are all rows meet whatever is written; that goes without saying.
-            let is_scan = a.scan.is_some() || b.scan.is_some();
+            let is_scan = a.is_chosen() || b.is_chosen();
             if a.table != b.table || is_scan || !(a.written || b.written) || differ(&a.key, &b.key) {
                 continue;
             }
-            let same = a.over.is_none() && b.over.is_none() && a.key == b.key;
+            let same = a.is_one_row() && b.is_one_row() && a.key == b.key;
             meetings.push((i, j, if same { Meeting::Always } else { Meeting::Possible }));
         }
     }

@@ -606,7 +606,7 @@ impl WindowFunction {
     }
 }
 
-/// A row (or, over a list field, a row per element) that a transaction may touch.
+/// A row (or, over a list field or over rows, a row per element) that a transaction may touch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoleDef {
     /// The name in the body.
@@ -614,12 +614,16 @@ pub struct RoleDef {
     /// The table.
     pub table: String,
     /// One expression per key column, over `Event` fields; over `Element` fields of `over` too when
-    /// that is set (with `variable` equal to the list field's name); without a list also over the rows of earlier roles. A
-    /// null key means: no row.
+    /// that is set (with `variable` equal to the list field's name); without a list also over the rows of earlier roles. The
+    /// row of the role in `each`, and of others that are for each of its rows, is the one that the row is for. A null key
+    /// means: no row.
     pub key: Vec<Expr>,
     /// The list field of the event with a row per element; none: one row.
     #[serde(default)]
     pub over: Option<String>,
+    /// The earlier role of [`AccessDef::All`] with a row for each of its rows; none: one row.
+    #[serde(default)]
+    pub each: Option<String>,
     /// What may be done and what a missing row means.
     pub access: AccessDef,
     /// Which rows of the table, with [`AccessDef::All`].
@@ -631,7 +635,7 @@ impl RoleDef {
     /// A role that is one row.
     pub fn row(name: impl Into<String>, table: impl Into<String>, key: Vec<Expr>, access: AccessDef) -> Self {
         let selection = SelectionDef::default();
-        RoleDef { name: name.into(), table: table.into(), key, over: None, access, selection }
+        RoleDef { name: name.into(), table: table.into(), key, over: None, each: None, access, selection }
     }
 }
 

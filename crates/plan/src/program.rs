@@ -19,8 +19,8 @@
 //! `Committed`. On an abort all changes of the transaction are undone, nothing it emitted is kept, and
 //! one event goes out on `Aborted`: the input's fields, the reason, and for each [`Seen`] the value of
 //! the row *before* the transaction (null where the row or key is missing; key columns are the key
-//! even where the row is missing; for a role over a list, the element of the innermost running loop
-//! over that list at the point of the abort, null outside such a loop).
+//! even where the row is missing; for a role over a list or over rows, the element of the innermost running
+//! loop over these at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
 use crate::{Aggregate, Ask, Edge, Limits, Periods, Selection, Window};
@@ -762,7 +762,7 @@ pub struct Seen {
     pub column: usize,
 }
 
-/// A row, or a row per element of a list.
+/// A row, a row per element of a list, or rows of its table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Role {
     /// Its name.
@@ -775,6 +775,7 @@ pub struct Role {
     ///
     /// A *dependent* key reads the rows of earlier roles. Its parts are evaluated before the body, in the order of roles, on
     /// the rows as they are before the transaction; where one fails, there is no row for this role. Its reasons are not told.
+    /// Where it is a row for each of some rows ([`Role::each`]), that is done for each, with its number in the local.
     pub key: Vec<Expr>,
     /// The list field with a row per element.
     pub over: Option<usize>,
@@ -782,9 +783,13 @@ pub struct Role {
     /// hand, from 0, in the order of [`Role::selection`] or of keys (false before true, words by number, text and bytes by
     /// their bytes). The rows are those before the transaction, and stay at their numbers: one that is deleted is missing
     /// then. A loop from 0 to [`Node::Rows`] sets the local, nothing else does, and the role's cells are read inside of such
-    /// a loop only. The key is empty, nothing is inserted, and nothing is shown with an abort.
+    /// a loop only. The key is empty, nothing is inserted, and nothing is shown with an abort; but see [`Role::each`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<LocalId>,
+    /// The earlier role with a row of this one for each of its rows. Both have one `scan`. The key is that of a role that is
+    /// one row, and its rows may be inserted and are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each: Option<RoleId>,
     /// Which rows such a role is: chosen on the rows as they are before the transaction.
     #[serde(default, skip_serializing_if = "Selection::is_all")]
     pub selection: Selection,
@@ -811,6 +816,16 @@ impl Role {
     /// Whether its rows are known only when the transaction is about to run.
     pub fn is_found_late(&self) -> bool {
         self.is_dependent() || self.scan.is_some()
+    }
+
+    /// Whether it is rows of its table that are chosen, not named by a key.
+    pub fn is_chosen(&self) -> bool {
+        self.scan.is_some() && self.each.is_none()
+    }
+
+    /// Whether it is one row.
+    pub fn is_one_row(&self) -> bool {
+        self.over.is_none() && self.scan.is_none()
     }
 
     /// Whether its key depends on rows that are read.

@@ -1,8 +1,10 @@
 //! Roles that are chosen rows of a table: what is refused, and what `explain` says of them.
 
 use tidemill_model::{ColumnType, Type, Value};
-use tidemill_plan::build::{PlanBuilder, cell, event, literal, named};
-use tidemill_plan::{ConditionDef, Direction, Expr, OrderDef, SelectionDef, TestDef, WindowDef, analyze, explain};
+use tidemill_plan::build::{Block, PlanBuilder, TransactionBuilder, cell, event, exists, literal, named};
+use tidemill_plan::{
+    ConditionDef, Direction, Expr, OrderDef, SelectionDef, StmtNode, TestDef, WindowDef, analyze, explain,
+};
 
 fn same(column: &str, value: impl Into<Expr>) -> ConditionDef {
     ConditionDef { column: column.into(), test: TestDef::Same(value.into()) }
@@ -107,4 +109,76 @@ fn what_explain_says() {
     let what = "rows of offers whose speed is at least 1.5 and at most ev.x, found by a search of all rows, read only";
     assert!(searched.contains(what), "{searched}");
     assert!(said(SelectionDef::default()).contains("some = all rows of offers, read only"));
+}
+
+/// The plan above with a transaction `u` that has chosen rows, another role, and further ones.
+fn belonging(more: impl FnOnce(TransactionBuilder) -> TransactionBuilder) -> PlanBuilder {
+    plan(SelectionDef::default()).transaction("u", [named("s")], |t| {
+        let t = t.row("own", "offers", [event("id")]).all("some", "offers").all("more", "offers");
+        more(t)
+    })
+}
+
+#[track_caller]
+fn refuses(more: impl FnOnce(TransactionBuilder) -> TransactionBuilder, expected: &str) {
+    let errors = analyze(&belonging(more).build()).expect_err("it has no meaning");
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("transaction 'u': {expected}")]);
+}
+
+#[test]
+fn rows_that_belong_to_no_row() {
+    let outside = "role 'next' is a row for each of 'some'; use it inside `for row in some`";
+    let next = |t: TransactionBuilder| t.create("next", "offers", [cell("some", "id") + 1]).each("some");
+    let in_loop_of = |rows: &str, body: fn(&mut Block)| {
+        let rows = rows.to_owned();
+        move |t: TransactionBuilder| t.body(|b| b.for_rows("row", &rows, body))
+    };
+    refuses(|t| next(t).body(|b| b.assign("x", exists("next"))), outside);
+    refuses(|t| next(t).body(|b| b.delete("next")), outside);
+    refuses(|t| in_loop_of("more", |b| b.set("next", "speed", 1.0))(next(t)), outside);
+    assert!(analyze(&belonging(|t| in_loop_of("some", |b| b.set("next", "speed", 1.0))(next(t))).build()).is_ok());
+    // Neither a role of one row nor the rows of two others.
+    refuses(
+        |t| t.row("next", "offers", [cell("some", "id")]),
+        "role 'some' is rows of offers, not one; loop over them: `for row in some`",
+    );
+    refuses(
+        |t| t.row("next", "offers", [cell("some", "id") + cell("more", "id")]).each("some"),
+        "role 'more' is rows of offers, not one; loop over them: `for row in more`",
+    );
+    refuses(|t| t.row("last", "offers", [cell("next", "id")]).each("next"), "no role 'next'; known: own, some, more");
+    refuses(
+        |t| t.row("next", "offers", [cell("own", "id")]).each("own"),
+        "role 'own' is one row, not rows of its table; declare it with offers.all()",
+    );
+    refuses(
+        |t| t.row("next", "offers", [event("id")]).each("some"),
+        "role 'next' is a row for each of 'some', but its key reads none",
+    );
+    refuses(|t| t.all("next", "offers").each("some"), "role 'next' is rows of 'offers', and has no key");
+    refuses(|t| next(t).row("last", "offers", [cell("next", "id")]), outside);
+    refuses(|t| next(t).selected("last", "offers", by(same("id", cell("next", "id")))), outside);
+}
+
+#[test]
+fn what_explain_says_of_rows_that_belong_to_others() {
+    let text = explain(
+        &analyze(
+            &belonging(|t| {
+                let t = t.create("next", "offers", [cell("some", "id") + 1]).each("some");
+                t.read("after", "offers", [cell("next", "id")]).each("some").body(|b| {
+                    b.for_rows("row", "some", |b| {
+                        b.push(StmtNode::Set { role: "next".into(), column: "speed".into(), value: literal(1.0) });
+                    });
+                })
+            })
+            .build(),
+        )
+        .expect("a valid plan"),
+    );
+    let next = "next = offers[some.id + 1] for each of some, found when that is read, read and write";
+    for said in [next, "after = offers[next.id] for each of some", "two elements of next may be one row of offers"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(text.contains("one event at a time, as the key of next is read from a row"), "{text}");
 }

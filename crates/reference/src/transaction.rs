@@ -86,13 +86,15 @@ struct Execution<'a> {
     locals: Vec<Option<Value>>,
     /// The loops that are running, innermost last, each with the index of its element.
     running: Vec<(LoopId, usize)>,
+    /// The locals of the loops over rows that are running.
+    at_rows: Vec<LocalId>,
     /// Each row that was touched, as it was before.
     before: BTreeMap<(TableId, Key), Option<Record>>,
     emitted: Vec<(StreamId, Record)>,
     /// The keys that were read from rows before the body began; none where there was nothing to read.
     dependent: BTreeMap<RoleId, Option<Key>>,
-    /// Of each role that is all rows of its table: the keys of the rows before the transaction.
-    scans: BTreeMap<RoleId, Vec<Key>>,
+    /// Of each role that is not one row: the keys of its rows, in their order. Chosen ones are there before the transaction.
+    scans: BTreeMap<RoleId, Vec<Option<Key>>>,
     /// What it has counted against the limits.
     sums: Sums,
     /// What it did so far, where that is to be noted. Reading notes, too, which changes nothing else.
@@ -116,6 +118,7 @@ impl<'a> Execution<'a> {
             event,
             locals: vec![None; transaction.locals.len()],
             running: Vec::new(),
+            at_rows: Vec::new(),
             before: BTreeMap::new(),
             emitted: Vec::new(),
             dependent: BTreeMap::new(),
@@ -123,16 +126,36 @@ impl<'a> Execution<'a> {
             sums: Sums::new(program.limits),
             steps: is_traced.then(RefCell::default),
         };
-        for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.is_dependent()) {
-            let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, &run)).collect();
-            let key = values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key);
-            run.dependent.insert(id, key);
-        }
-        for (id, role) in transaction.roles.iter().enumerate().filter(|(_, role)| role.scan.is_some()) {
-            let keys = chosen(&role.selection, &run.tables[role.table], |value| evaluate(value, &run));
-            run.scans.insert(id, keys);
+        for (id, role) in transaction.roles.iter().enumerate() {
+            if role.is_chosen() {
+                let keys = chosen(&role.selection, &run.tables[role.table], |value| evaluate(value, &run));
+                run.scans.insert(id, keys.into_iter().map(Some).collect());
+            } else if let (Some(rows), Some(local)) = (role.each, role.scan) {
+                let keys = run.key_for_each(role, rows, local);
+                run.scans.insert(id, keys);
+            } else if role.is_dependent() {
+                let key = run.read_key(role);
+                run.dependent.insert(id, key);
+            }
         }
         run
+    }
+
+    /// A key that is read from rows; none where there is nothing to read.
+    fn read_key(&self, role: &Role) -> Option<Key> {
+        let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, self)).collect();
+        values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key)
+    }
+
+    /// The key of a role for each row of another, while the local has the number of that row.
+    fn key_for_each(&mut self, role: &Role, rows: RoleId, local: LocalId) -> Vec<Option<Key>> {
+        let mut keys = Vec::new();
+        for number in 0..self.scans[&rows].len() {
+            self.locals[local] = Some(Value::Int(number as i64));
+            keys.push(self.read_key(role));
+        }
+        self.locals[local] = None;
+        keys
     }
 }
 
@@ -226,8 +249,11 @@ impl Execution<'_> {
         let start = evaluate(bounds[0], self)?.word().expect("bounds are ints");
         let stop = evaluate(bounds[1], self)?.word().expect("bounds are ints");
         let mut next = Some(start);
+        let is_over_rows = self.transaction.roles.iter().any(|role| role.scan == Some(local));
+        self.at_rows.extend(is_over_rows.then_some(local));
         while let Some(value) = next.filter(|&v| if step > 0 { v < stop } else { v > stop }) {
             self.locals[local] = Some(Value::Int(value));
+            // On an abort the loop stays there: the aborted event shows the rows of its element.
             match self.block(body)? {
                 Next::Statement | Next::Continue => {}
                 Next::Break => break,
@@ -236,6 +262,7 @@ impl Execution<'_> {
             // What does not fit 64 bits is beyond any bound.
             next = value.checked_add(step);
         }
+        self.at_rows.retain(|running| *running != local);
         Ok(Next::Statement)
     }
 
@@ -251,7 +278,7 @@ impl Execution<'_> {
         }
         if let Some(local) = self.role(role).scan {
             let number = self.locals[local].as_ref().and_then(Value::word).expect("a loop is at one of the rows");
-            return Some(self.scans[&role][number as usize].clone());
+            return self.scans[&role][number as usize].clone();
         }
         let element = element.map(|loop_id| self.current(loop_id));
         let scope = KeyScope { event: self.event, element };
@@ -346,10 +373,11 @@ impl Execution<'_> {
     }
 
     fn seen(&self, role: RoleId, column: usize) -> Value {
-        let over = self.role(role).over;
+        let Role { over, scan, .. } = *self.role(role);
         let is_over = |(loop_id, _): &&(LoopId, usize)| Some(self.transaction.loops[*loop_id]) == over;
         let element = self.running.iter().rev().find(is_over).map(|(loop_id, _)| *loop_id);
-        if over.is_some() && element.is_none() {
+        let is_outside = scan.is_some_and(|local| !self.at_rows.contains(&local));
+        if is_outside || over.is_some() && element.is_none() {
             return Value::Null;
         }
         let Some(key) = self.key(role, element) else { return Value::Null };

@@ -119,7 +119,8 @@ fn emitting(def: &TransactionDef, tables: &[&TableDef]) -> TransactionDef {
     if watched.is_empty() {
         return def.clone();
     }
-    let of_body = watched.iter().filter(|one| one.role.over.is_none() && one.role.access != AccessDef::All);
+    let is_one = |role: &RoleDef| role.over.is_none() && role.each.is_none() && role.access != AccessDef::All;
+    let of_body = watched.iter().filter(|one| is_one(one.role));
     let frame = Frame { is_loop: false, roles: of_body.collect() };
     let mut lowering = Lowering { watched: &watched, frames: vec![frame] };
     let mut body: Vec<Stmt> = watched.iter().map(|one| one.note(false)).collect();
@@ -209,7 +210,7 @@ impl Lowering<'_> {
                 lowered.push(with(StmtNode::ForEach { variable, list, body }));
             }
             StmtNode::ForRows { variable, role, body } => {
-                let body = self.round(&mut lowered, body, |of| of.name == *role);
+                let body = self.round(&mut lowered, body, |of| of.name == *role || of.each.as_ref() == Some(role));
                 lowered.push(with(StmtNode::ForRows { variable: variable.clone(), role: role.clone(), body }));
             }
             StmtNode::ForRange { variable, start, stop, step, body } => {

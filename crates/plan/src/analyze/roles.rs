@@ -5,7 +5,7 @@ use super::reasons::Reasons;
 use super::scope::{ActiveLoop, Scope, Site, Usage};
 use super::selection::selection;
 use crate::program::Expr as Typed;
-use crate::{AccessDef, Expr, ExprNode, Missing, Role, RoleDef, Selection, Table, TableId, TransactionDef};
+use crate::{AccessDef, Expr, ExprNode, Missing, Role, RoleDef, RoleId, Selection, Table, TableId, TransactionDef};
 use tidemill_model::{ColumnType, Schema, Type};
 use typed_index_collections::TiSlice;
 
@@ -17,6 +17,8 @@ pub(super) struct RoleDraft {
     pub key: Vec<Typed>,
     /// The list field with a row per element.
     pub over: Option<usize>,
+    /// The role with a row of this one for each of its rows.
+    pub each: Option<RoleId>,
     pub access: AccessDef,
     /// Which rows of the table, where it is not one row.
     pub selection: Selection,
@@ -64,6 +66,7 @@ impl RoleDraft {
             key: self.key,
             over: self.over,
             scan: None,
+            each: self.each,
             selection: self.selection,
         }
     }
@@ -100,12 +103,12 @@ fn draft(
     let usage = vec![Usage::default(); earlier.len()];
     let mut scope = Scope { tables, roles: earlier, usage, ..Scope::new(Site::Key, event, lists_open) };
     if def.access == AccessDef::All {
-        if !def.key.is_empty() || def.over.is_some() {
+        if !def.key.is_empty() || def.over.is_some() || def.each.is_some() {
             return Err(Fault::new(format!("role '{}' is rows of '{}', and has no key", def.name, def.table)));
         }
         let selection = selection(def, &tables[table], &mut scope)?;
-        let (name, key, over) = (def.name.clone(), Vec::new(), None);
-        return Ok(RoleDraft { name, table, key, over, access: def.access, selection });
+        let name = def.name.clone();
+        return Ok(RoleDraft { name, table, key: Vec::new(), over: None, each: None, access: def.access, selection });
     }
     if !def.selection.is_all() {
         return Err(Fault::new(format!("role '{}' is one row of '{}', and is chosen by its key", def.name, def.table)));
@@ -116,9 +119,15 @@ fn draft(
         scope.loops.push(ActiveLoop { variable: list.clone(), field, id: 0 });
         over = Some(field);
     }
+    let each = def.each.as_ref().map(|rows| scope.scan(rows)).transpose()?;
+    scope.scanned.extend(each);
     let key = key(def, &tables[table], &mut scope)?;
-    let selection = Selection::default();
-    Ok(RoleDraft { name: def.name.clone(), table, key, over, access: def.access, selection })
+    if each.is_some() && !key.iter().any(Typed::reads_rows) {
+        let rows = def.each.as_deref().unwrap_or_default();
+        return Err(Fault::new(format!("role '{}' is a row for each of '{rows}', but its key reads none", def.name)));
+    }
+    let (name, access, selection) = (def.name.clone(), def.access, Selection::default());
+    Ok(RoleDraft { name, table, key, over, each, access, selection })
 }
 
 /// Where a missing row is read as the defaults, every column needs one.
@@ -177,11 +186,9 @@ fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mu
         )));
     }
     let key = scope.store(value, wanted, expr, &format!("key column '{}'", column.name))?;
-    if reads_rows {
-        // What it reads may be missing.
-        return Ok(Typed { ty: ColumnType::optional(key.ty.ty), ..key });
-    }
     match scope.reasons.first() {
+        // What it reads may be missing.
+        Some(_) if reads_rows => Ok(Typed { ty: ColumnType::optional(key.ty.ty), ..key }),
         Some(reason) => Err(Fault::new(format!("the key of role '{}' could fail: {reason}", def.name))
             .hint("compute the key in a map, and run the transaction on the mapped stream")),
         None => Ok(key),

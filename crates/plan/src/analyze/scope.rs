@@ -190,6 +190,11 @@ impl<'a> Scope<'a> {
             return Err(Fault::new(format!("role '{name}' is rows of {}, not one", self.table(id).name))
                 .hint(format!("loop over them: `for row in {name}`")));
         }
+        if let Some(rows) = self.roles[id].each.filter(|rows| !self.scanned.contains(rows)) {
+            let rows = &self.roles[rows].name;
+            return Err(Fault::new(format!("role '{name}' is a row for each of '{rows}'"))
+                .hint(format!("use it inside `for row in {rows}`")));
+        }
         let Some(list) = self.roles[id].over else { return Ok((id, None)) };
         match self.loops.iter().rev().find(|l| l.field == list) {
             Some(around) => Ok((id, Some(around.id))),
@@ -232,7 +237,9 @@ impl<'a> Scope<'a> {
     /// A cell as an expression, of a window too; notes the read.
     pub fn read(&mut self, role: RoleId, element: Option<LoopId>, column: usize) -> Typed {
         self.usage[role].reads.insert(column);
-        if self.roles[role].aborts_when_missing() {
+        // Chosen rows exist before the transaction, when keys are read.
+        let may_miss = self.site != Site::Key || !self.roles[role].is_scan();
+        if self.roles[role].aborts_when_missing() && may_miss {
             self.no_row(role);
             self.no_key(role);
         } else if self.table(role).key.contains(&column) {

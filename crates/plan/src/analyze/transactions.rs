@@ -89,8 +89,8 @@ pub(super) fn transaction(
     found_by(&drafts, &mut usage);
     let mut roles: Vec<Role> =
         drafts.iter().zip(usage).map(|(draft, usage)| RoleDraft::clone(draft).finish(usage, &mut reasons)).collect();
-    for (role, _) in roles.iter_mut().zip(&drafts).filter(|(_, draft)| draft.is_scan()) {
-        let number = row_number(&role.name);
+    for (id, role) in roles.iter_mut().enumerate() {
+        let number = row_number(&drafts[role.each.unwrap_or(id)].name);
         role.scan = locals.iter().position(|local| local.name == number);
     }
     let seen = seen(&roles, tables);
@@ -139,10 +139,10 @@ fn found_by(drafts: &[RoleDraft], usage: &mut [Usage]) {
 }
 
 /// The columns that an abort shows: for each role its key, then what the body reads or sets. A window is no value
-/// to show, and all rows of a table are too many.
+/// to show, and chosen rows are too many.
 fn seen(roles: &[Role], tables: &TiSlice<TableId, Table>) -> Vec<Seen> {
     let mut seen = Vec::new();
-    let is_shown = |role: &Role| !tables[role.table].is_hidden && role.scan.is_none();
+    let is_shown = |role: &Role| !tables[role.table].is_hidden && !role.is_chosen();
     for (index, role) in roles.iter().enumerate().filter(|(_, role)| is_shown(role)) {
         let key = &tables[role.table].key;
         let used: BTreeSet<usize> = role.reads.iter().chain(&role.writes).copied().collect();

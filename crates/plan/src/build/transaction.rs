@@ -69,6 +69,13 @@ impl TransactionBuilder {
         self
     }
 
+    /// Makes the last role a row for each row of an earlier one ([`TransactionBuilder::all`]).
+    pub fn each(mut self, rows: impl Into<String>) -> Self {
+        let role = self.transaction.roles.last_mut().expect("`each` follows a role");
+        role.each = Some(rows.into());
+        self
+    }
+
     /// Adds statements.
     pub fn body(mut self, body: impl FnOnce(&mut Block)) -> Self {
         self.transaction.body.extend(Block::of(body));

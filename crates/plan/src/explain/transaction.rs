@@ -43,7 +43,7 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
 
 fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
     let mode = if role.written { "read and write" } else { "read only" };
-    if role.scan.is_some() {
+    if role.is_chosen() {
         return format!("{} = {}, {mode}", role.name, selected(program, transaction, role));
     }
     let names = match role.is_dependent() {
@@ -58,7 +58,8 @@ fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
         (Missing::Default, false) => "a missing row reads as the defaults",
     };
     let found = if role.is_dependent() { ", found when that is read" } else { "" };
-    format!("{} = {table}[{}]{found}, {mode}, {missing}", role.name, key.join(", "))
+    let each = role.each.map(|rows| format!(" for each of {}", transaction.roles[rows].name)).unwrap_or_default();
+    format!("{} = {table}[{}]{each}{found}, {mode}, {missing}", role.name, key.join(", "))
 }
 
 /// The rows of a role that is not one row.
@@ -161,7 +162,7 @@ fn cell_use(names: &Names<'_>, transaction: &Transaction, (role, column): CellUs
         Some(column) => names.cell(role, column),
         None => match transaction.roles[role].waits() {
             Some(of) => format!("{of} (wake)"),
-            None if transaction.roles[role].scan.is_some() => format!("len({})", transaction.roles[role].name),
+            None if transaction.roles[role].is_chosen() => format!("len({})", transaction.roles[role].name),
             None => format!("{}.exists", transaction.roles[role].name),
         },
     }

@@ -154,7 +154,7 @@ impl Check<'_> {
                 self.element(*role, *element);
             }
             Node::Exists { role, element } => self.element(*role, *element),
-            Node::Rows { role } => assert!(self.body.expect("a body").1.roles[*role].scan.is_some()),
+            Node::Rows { role } => assert!(self.body.expect("a body").1.roles[*role].is_chosen()),
             Node::Unwrap { value, reason } => {
                 assert!(value.ty.nullable && !ty.nullable && value.ty.ty == ty.ty, "{expr:?}");
                 self.reason(*reason);

@@ -2,9 +2,9 @@
 //! transaction at a time: the keys of a cascaded transaction are known only after the transaction before it has run,
 //! and dependent keys and the rows of scans only when their transaction is about to run. Transactions that commit or abort as one are in `nest`.
 
-use crate::access::indexes;
 use crate::access::serial::run_one;
 use crate::access::wakes::{self, Wakes};
+use crate::access::{indexes, touched};
 use crate::epoch::{Epoch, Work};
 use crate::given::captured_fields;
 use crate::input::Input;
@@ -17,8 +17,8 @@ use crate::stream_state::{EventLog, root_view};
 use crate::wiring::{InputEvent, InputId, InputWiring, Outlet};
 use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{KeyCode, NativeColumn, OutputPlan};
-use tidemill_plan::{Role, StreamId};
-use tidemill_state::{CellValue, RowAddress};
+use tidemill_plan::{Role, RoleId, StreamId};
+use tidemill_state::{CellValue, RowAddress, Table};
 use typed_index_collections::{TiSlice, TiVec};
 
 /// An event that a transaction emitted: the stream, and its index in the stream's log.
@@ -178,6 +178,7 @@ impl Cascade<'_> {
         if let Some(wakes) = &mut self.wakes {
             wakes.note(machine, epoch, at);
         }
+        touched::note_listed(machine, epoch, at);
         forget_scans(machine, epoch, at);
         epoch.work.inputs[at.input].runs(at.event);
         let joint = machine.wiring.joint_of(at.input);
@@ -230,18 +231,58 @@ fn find_late(machine: &Machine, epoch: &mut Epoch, at: InputEvent, scratch: &mut
         if role.scan.is_none() && code.keys[r].is_none() {
             continue;
         }
-        let is_read = code.keys[r].as_ref().is_none_or(|key| capture(key, input, (r, i), scratch));
-        let table = &machine.tables[role.table];
-        input.rows[r][i] = match role.scan {
-            Some(_) => {
-                scratch.scans.resize_with(scratch.scans.len().max(r + 1), Vec::new);
+        scratch.scans.resize_with(scratch.scans.len().max(r + 1), Vec::new);
+        let key = code.keys[r].as_ref();
+        input.rows[r][i] = match (key, role.each) {
+            (Some(key), Some(rows)) => list_for_each(machine, &transaction.roles, key, input, (r, i), rows, scratch),
+            (Some(key), None) if role.scan.is_none() => {
+                find_row(&machine.tables[role.table], key, input, (r, i), scratch)
+            }
+            _ => {
+                let is_read = key.is_none_or(|key| capture(key, input, (r, i), scratch));
                 let values = is_read.then_some((&input.keys[r], i));
                 list_rows(machine, role, values, &mut scratch.scans[r])
             }
-            None if is_read => resolve_captured(table, &input.keys[r], i),
-            None => 0,
         };
     }
+}
+
+/// Looks up the row of a dependent key; 0 where there is none to read it from.
+fn find_row(
+    table: &Table,
+    key: &KeyCode,
+    input: &mut Input,
+    (role, i): (usize, usize),
+    scratch: &mut Scratch,
+) -> RowAddress {
+    match capture(key, input, (role, i), scratch) {
+        true => resolve_captured(table, &input.keys[role], i),
+        false => 0,
+    }
+}
+
+/// Lists the rows of a role that is for each row of another. To read its key, the row that it is for is put first among
+/// those of the other role, and of the roles that are for each of these.
+fn list_for_each(
+    machine: &Machine,
+    roles: &[Role],
+    key: &KeyCode,
+    input: &mut Input,
+    (role, i): (usize, usize),
+    rows: RoleId,
+    scratch: &mut Scratch,
+) -> RowAddress {
+    let read: Vec<RoleId> = (rows..role).filter(|&of| of == rows || roles[of].each == Some(rows)).collect();
+    let mut found = std::mem::take(&mut scratch.scans[role]);
+    let address = list(&mut found, |found| {
+        for number in 1..scratch.scans[rows].len() {
+            read.iter().for_each(|&of| scratch.scans[of].swap(1, number));
+            found.push(find_row(&machine.tables[roles[role].table], key, input, (role, i), scratch));
+            read.iter().for_each(|&of| scratch.scans[of].swap(1, number));
+        }
+    });
+    scratch.scans[role] = found;
+    address
 }
 
 /// Captures what the rows of a role are found by; false where there is no row to read it from.
