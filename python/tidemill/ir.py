@@ -6,7 +6,7 @@ makes against these types, so that a missing, wrong or surplus key is found befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, cast
 
 PLAN_VERSION = 2
@@ -246,13 +246,14 @@ OrderDef = TypedDict("OrderDef", {"column": str, "direction": Literal["Ascending
 SelectionDef = TypedDict("SelectionDef", {"conditions": list[ConditionDef], "order": OrderDef | None})
 
 
-class Selected(TypedDict, total=False):
-    """Of a role that is not one row: which rows it is."""
+class Rows(TypedDict, total=False):
+    """Of a role that is not one row: which rows it is, or the role with a row for each of its rows."""
 
     selection: SelectionDef
+    each: str
 
 
-class RoleDef(Selected):
+class RoleDef(Rows):
     """A role."""
 
     name: str
@@ -333,6 +334,25 @@ def insert(role: str, values: list[tuple[str, Expr]], span: Span) -> Stmt:
 def for_each(variable: str, list_name: str, body: list[Stmt], span: Span) -> Stmt:
     """A loop over a list field."""
     return stmt({"for_each": {"variable": variable, "list": list_name, "body": body}}, span)
+
+
+def for_rows(variable: str, role: str, body: list[Stmt], span: Span) -> Stmt:
+    """A loop over rows of a table."""
+    return stmt({"for_rows": {"variable": variable, "role": role, "body": body}}, span)
+
+
+def roles_read(node: object) -> Iterator[str]:
+    """The roles that an expression, or a part of one, reads the rows of."""
+    if isinstance(node, Mapping):
+        for kind in ("cell", "window"):
+            if isinstance(node.get(kind), Mapping):
+                yield node[kind]["role"]
+        if isinstance(node.get("exists"), str):
+            yield node["exists"]
+        node = list(node.values())
+    if isinstance(node, list | tuple):
+        for part in node:
+            yield from roles_read(part)
 
 
 def constant(value: Expr, kind: Literal["int", "str", "duration"]) -> Any:

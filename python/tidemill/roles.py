@@ -17,7 +17,7 @@ Key = str | Callable[..., Any]
 """A part of a key: the path of an event's field (``"src"``, ``"lines.item"``), or of a column of the row of
 an earlier parameter (``"src.owner"``), or a function of the event (``lambda e: e.src.lower()``), of the event and the
 rows of earlier parameters by their names (``lambda e, page: page.number + 1``), or with ``over=`` of the event and an
-element."""
+element. Where an earlier parameter is several rows, its column is that of each."""
 
 Value = str | Callable[..., Any] | int | float | bool | bytes | None
 """A column's value in ``table.new``: as a key, or a constant that is not a text."""

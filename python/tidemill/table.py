@@ -28,7 +28,8 @@ class Table(Rows, Generic[R]):
     column: as the path of a field of the event (``"src"``), as a function of the event
     (``lambda e: e.src.lower()``), or, for a row per element of a list, as ``"lines.item"``
     (``"ids"`` where the elements are plain values), or as a function of the event and an element
-    with ``over="lines"``.
+    with ``over="lines"``. What is read from the row of an earlier parameter is part of a key, too: ``"src.owner"``,
+    ``lambda e, src: ...``; where that is several rows, there is a row for each of them.
     """
 
     def __init__(

@@ -218,7 +218,8 @@ class Expressions:
                 node, f"the {scope.event_kind} as a whole is not a value", f"use its fields: {node.id}.name"
             )
         if scope.scan(node) is not None:
-            hint = f"count them with len({node.id}), or loop over them"
+            use = f"use a column of one: {node.id}.name" if node.id in scope.at_hand else "loop over them"
+            hint = f"count them with len({node.id}), or {use}"
             raise self._refuse(node, f"'{node.id}' is rows of a table, not a value", hint)
         if node.id in scope.roles:
             raise self._refuse(node, "a row as a whole is not a value", f"use its columns: {node.id}.name")
@@ -252,7 +253,7 @@ class Expressions:
             name = node.value.id
             if name in scope.events:
                 return ir.expr({"event": scope.field_of(name, node.attr)}, span)
-            if scope.scan(node.value) is not None:
+            if scope.scan(node.value) is not None and name not in scope.at_hand:
                 hint = f"loop over them: 'for row in {name}:' and use row.{node.attr}"
                 raise self._refuse(node, f"'{name}' is rows of a table, not one", hint)
             if name in scope.roles:

@@ -187,6 +187,8 @@ class Helpers:
             inner.roles[name] = scope.roles[of.id]
             if of.id in scope.scanned:
                 inner.scanned.add(name)
+            if of.id in scope.at_hand:
+                inner.at_hand.add(name)
         elif of.id in scope.elements and name not in inner.locals:
             inner.elements[name] = scope.elements[of.id]
         else:

@@ -39,6 +39,8 @@ class RoleCompiler:
             "over": self._over,
             "access": self._role.access,
         }
+        if (rows := self._rows_read(key)) is not None:
+            role["each"] = self._scope.context.each[self._name] = rows
         if isinstance(self._role, Selection):
             role["selection"] = self._selection(self._role)
         return role
@@ -69,7 +71,23 @@ class RoleCompiler:
             node = self._node_of(value, keyword)
             message = f"the rows of '{self._name}' are chosen by an element of '{self._over}'"
             raise self._refuse(node, message, "choose them by a field of the event; a loop may pass over the others")
+        if (rows := self._rows_read([expression])) is not None:
+            message = f"the rows of '{self._name}' are chosen by each row of '{rows}'"
+            raise self._refuse(
+                self._node_of(value, keyword), message, "choose them by a row that is one, or by the event"
+            )
         return expression
+
+    def _rows_read(self, values: list[ir.Expr]) -> str | None:
+        """The role of rows of a table of which the values read the row at hand, if any."""
+        context = self._scope.context
+        of = {role: role for role in context.scans} | context.each
+        read = [of[role] for role in dict.fromkeys(ir.roles_read(values)) if role in of]
+        for rows in read[1:]:
+            if rows != read[0]:
+                message = f"role '{self._name}' is a row for each of '{read[0]}' and of '{rows}'"
+                raise self._refuse(self._default, message, "use a role for each")
+        return read[0] if read else None
 
     def inserts(self) -> list[ir.Stmt]:
         """The statements that a ``new`` role begins the body with. After ``definition``."""
@@ -78,6 +96,9 @@ class RoleCompiler:
         span = self._scope.source.span(self._default)
         values = [(name, self._value(name, value)) for name, value in self._role.values.items()]
         insert = ir.insert(self._name, values, span)
+        context = self._scope.context
+        if self._name in context.each:
+            return [ir.for_rows(context.names.temporary(), context.each[self._name], [insert], span)]
         return [insert] if self._over is None else [ir.for_each(self._over, self._over, [insert], span)]
 
     def _value(self, name: str, value: Any) -> ir.Expr:
@@ -131,6 +152,7 @@ class RoleCompiler:
         scope = Scope(context.sources.add(source), function, context, events={event}, lists=self._scope.lists)
         if self._role.over is None:
             scope.roles.update((name, name) for name in others)
+            scope.at_hand.update(others)
         else:
             scope.elements[others[0]] = Element(self._role.over, self._role.over)
         return Expressions(scope).translate(expression_of(source, definition))

@@ -90,6 +90,8 @@ class Context:
     names: Names = field(default_factory=Names)
     scans: set[str] = field(default_factory=set)
     """The roles of the plan that are rows of a table, not one."""
+    each: dict[str, str] = field(default_factory=dict)
+    """The roles of the plan that are a row for each row of another, with that one."""
 
 
 @dataclass
@@ -111,6 +113,8 @@ class Scope:
     elements: dict[str, Element] = field(default_factory=dict)
     scanned: set[str] = field(default_factory=set)
     """The variables of loops over rows of a table: each stands for the row at hand."""
+    at_hand: set[str] = field(default_factory=set)
+    """In the function of a key: the names of rows of a table, each of which has the columns of the row at hand."""
     sides: dict[str, str] = field(default_factory=dict)
     """Of the function of a join: the names of its events, with the sides of the plan for which they stand."""
     closed: Closed | None = None

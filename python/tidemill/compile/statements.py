@@ -230,7 +230,7 @@ class Statements:
         body = self._block(node.body)
         scope.scanned.remove(variable)
         del scope.roles[variable]
-        return self._stmt(node, {"for_rows": {"variable": scope.local(variable), "role": role, "body": body}})
+        return ir.for_rows(scope.local(variable), role, body, scope.source.span(node))
 
     def _for_range(self, node: ast.For, variable: str, bounds: ast.Call) -> ir.Stmt:
         arguments = self._expressions.calls.arguments(bounds, "range", 1, 3)
