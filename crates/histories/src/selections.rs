@@ -5,14 +5,11 @@ use crate::bodies::random_key;
 use crate::expressions::View;
 use crate::random::Random;
 use tidemill_model::{Type, Value};
-use tidemill_plan::{
-    AccessDef, BinaryOp, ColumnDef, ConditionDef, Direction, Expr, OrderDef, RoleDef, SelectionDef, TableDef,
-};
+use tidemill_plan::{BinaryOp, ColumnDef, ConditionDef, Direction, Expr, OrderDef, RoleDef, SelectionDef, TableDef};
 
 /// The roles that are one row.
 pub fn one_rows(roles: &[RoleDef]) -> Vec<&RoleDef> {
-    let is_one = |role: &&RoleDef| role.over.is_none() && role.each.is_none() && role.access != AccessDef::All;
-    roles.iter().filter(is_one).collect()
+    roles.iter().filter(|role| role.is_one_row()).collect()
 }
 
 /// The role that is these rows, and those with a row for each of them.

@@ -637,6 +637,11 @@ impl RoleDef {
         let selection = SelectionDef::default();
         RoleDef { name: name.into(), table: table.into(), key, over: None, each: None, access, selection }
     }
+
+    /// Whether it is one row.
+    pub fn is_one_row(&self) -> bool {
+        self.over.is_none() && self.each.is_none() && self.access != AccessDef::All
+    }
 }
 
 /// What a role may do, and what it sees where its row is missing.

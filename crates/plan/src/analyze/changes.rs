@@ -13,7 +13,7 @@ use super::fault::{Checked, Fault, check_identifier};
 use super::writing::{assign, stmt, when};
 use crate::build::{cell, exists, literal, local};
 use crate::visit::each_statement;
-use crate::{AccessDef, Expr, Plan, PlanError, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef, TransactionDef};
+use crate::{Expr, Plan, PlanError, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef, TransactionDef};
 use std::borrow::Cow;
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 
@@ -119,8 +119,7 @@ fn emitting(def: &TransactionDef, tables: &[&TableDef]) -> TransactionDef {
     if watched.is_empty() {
         return def.clone();
     }
-    let is_one = |role: &RoleDef| role.over.is_none() && role.each.is_none() && role.access != AccessDef::All;
-    let of_body = watched.iter().filter(|one| is_one(one.role));
+    let of_body = watched.iter().filter(|one| one.role.is_one_row());
     let frame = Frame { is_loop: false, roles: of_body.collect() };
     let mut lowering = Lowering { watched: &watched, frames: vec![frame] };
     let mut body: Vec<Stmt> = watched.iter().map(|one| one.note(false)).collect();
