@@ -128,7 +128,8 @@ impl AccessStage {
         let range = self.choose(scratch, &mut epoch);
         let contends = range.len() > 1 && !epoch.accessed.one_by_one;
         if epoch.input.wanted.touched && contends && epoch.accessed.survey.is_none() {
-            epoch.accessed.survey = Some(self.look(&epoch, range.clone()));
+            let wanted = SurveyWanted::Paths { operations: LOOKED_AT };
+            epoch.accessed.survey = Some(self.survey(&mut epoch, Selection::all(range.clone()), wanted).0);
         }
         let decided = self.environment.now();
         let is_serial = epoch.accessed.scheduled.iter().all(|s| s.choice.method.is_serial());
@@ -279,8 +280,10 @@ impl AccessStage {
             let mut state = self.state.lock();
             if let Some(wanted) = state.decisions[group].wants_survey(count) {
                 drop(state);
-                self.survey(epoch, range.clone(), scheduled.group, wanted);
+                let groups = scheduled.group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
+                let (survey, took) = self.survey(epoch, Selection { range: range.clone(), groups }, wanted);
                 state = self.state.lock();
+                state.decisions[group].surveyed(survey, took);
             }
             let decision = &mut state.decisions[group];
             scheduled.choice = decision.choose(count);
@@ -291,31 +294,16 @@ impl AccessStage {
         range
     }
 
-    /// Surveys transactions for one who looks on, where no policy is chosen by it.
-    fn look(&self, epoch: &Epoch, range: Range<usize>) -> Survey {
-        let costs = self.state.lock().costs.clone();
-        let mut memory = self.memory();
-        let selection = Selection::all(range);
-        let wanted = SurveyWanted::Paths { operations: LOOKED_AT };
-        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.crew.seats, &|input| costs.of(input));
-        self.state.lock().spare.push(memory);
-        survey
-    }
-
-    /// Surveys the transactions of a group.
-    fn survey(&self, epoch: &mut Epoch, range: Range<usize>, group: Option<usize>, wanted: SurveyWanted) {
+    /// Surveys transactions; also how long that took, nanoseconds.
+    fn survey(&self, epoch: &mut Epoch, selection: Selection, wanted: SurveyWanted) -> (Survey, u64) {
         let costs = self.state.lock().costs.clone();
         let start = self.environment.now();
         let mut memory = self.memory();
-        let groups = group.map_or(GroupSet::ALL, |group| GroupSet::of(std::iter::once(group)));
-        let selection = Selection { range, groups };
-        let cost = |input| costs.of(input);
-        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.crew.seats, &cost);
+        let survey = memory.survey(&self.machine, epoch, &selection, wanted, self.crew.seats, &|input| costs.of(input));
         let took = self.environment.now() - start;
         epoch.accessed.breakdown.construct += took;
-        let mut state = self.state.lock();
-        state.spare.push(memory);
-        state.decisions[group.unwrap_or(0)].surveyed(survey, took);
+        self.state.lock().spare.push(memory);
+        (survey, took)
     }
 
     /// Runs the sampling prefix: the first transactions of an epoch, serially, to estimate the cost of each input's
