@@ -4,12 +4,11 @@
 //! 2. All batches are sent by a task on the thread of the connections, once the other tasks that are ready have run
 //!    ([`Sending`]), or by the task that makes a call where there are [`TOGETHER`] already. While there is no room they
 //!    grow: so the more calls there are, the less each costs.
-//! 3. The outcomes come on the thread of the run that releases epochs ([`Sent`]). It writes the replies of HTTP as JSON
-//!    and wakes the requests that wait.
+//! 3. The outcomes are taken on the thread of the run that has them ([`Sent`]). It writes the replies of HTTP as JSON and
+//!    wakes the requests that wait.
 //!
-//! So a call goes from the thread of its connection to the gate, and from the committer back to it: no other thread is
-//! woken for it. A request that has gone meanwhile changes nothing for the others; its call runs, and keeps its place until
-//! it is answered.
+//! So between connections and the run there is no thread, unless there is no room. A request that has gone meanwhile
+//! changes nothing for the others; its call runs, and keeps its place until it is answered.
 //!
 //! # Order
 //!
@@ -22,7 +21,6 @@ use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -34,7 +32,7 @@ use tidemill_runtime::{
 };
 use tokio::sync::oneshot;
 
-/// The number of calls that wait for no others: the engine works while more are made.
+/// So many calls of a batch are sent at once: the engine runs them while more are made.
 const TOGETHER: usize = 256;
 
 /// A reply to a call.
@@ -111,10 +109,18 @@ struct Next {
     free: Vec<Vec<JsonRecords>>,
     /// What there was no room for; it is sent before them.
     unsent: Option<Unsent>,
-    /// Whether there is a task that sends them.
-    is_sending: bool,
-    /// Whether that task waits for room, for something that comes before all that is here.
-    waits: bool,
+    task: Task,
+}
+
+/// The task that sends what is there ([`Sending`]).
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Task {
+    #[default]
+    None,
+    /// It will run.
+    Ready,
+    /// It waits for room, for something that comes before all that is here.
+    Waits,
 }
 
 /// Calls of one procedure that will be sent together.
@@ -194,7 +200,7 @@ impl Calls {
     }
 
     /// Calls a procedure. The call runs after the one of this turn. The receiver gets the reply; it is closed without one if
-    /// the run ends before. Called by tasks of connections only.
+    /// the run ends before. Panics outside of a runtime of `tokio`.
     pub fn call(
         self: &Arc<Self>,
         name: &str,
@@ -251,13 +257,14 @@ impl Calls {
         batch.waiting.push(Waiting { to, slot });
         *turn = Turn(batch.number);
         let are_many = batch.waiting.len() >= TOGETHER;
-        let is_all = are_many && !next.waits && next.unsent.is_none() && self.send(&mut next);
-        let has_task = is_all || mem::replace(&mut next.is_sending, true);
-        drop(next);
-        self.made.fetch_add(1, Ordering::Relaxed);
-        if !has_task {
+        let may_send = next.task != Task::Waits && next.unsent.is_none();
+        let is_all = are_many && may_send && self.send(&mut next);
+        if !is_all && next.task == Task::None {
+            next.task = Task::Ready;
             tokio::spawn(Sending(Some(self.clone())).run());
         }
+        drop(next);
+        self.made.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -345,7 +352,7 @@ impl Sending {
         while let Some(unsent) = self.send() {
             // Another thread waits for room, in its turn among all who send.
             let _ = tokio::task::spawn_blocking(move || unsent.send(None)).await;
-            self.0.iter().for_each(|calls| calls.next.lock().waits = false);
+            self.0.iter().for_each(|calls| calls.next.lock().task = Task::Ready);
         }
     }
 
@@ -354,10 +361,10 @@ impl Sending {
         let calls = self.0.take()?;
         let mut next = calls.next.lock();
         if calls.send(&mut next) {
-            next.is_sending = false;
+            next.task = Task::None;
             return None;
         }
-        next.waits = true;
+        next.task = Task::Waits;
         let unsent = next.unsent.take();
         drop(next);
         self.0 = Some(calls);
@@ -368,8 +375,7 @@ impl Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         if let Some(calls) = &self.0 {
-            let mut next = calls.next.lock();
-            (next.is_sending, next.waits) = (false, false);
+            calls.next.lock().task = Task::None;
         }
     }
 }

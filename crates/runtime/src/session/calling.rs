@@ -74,8 +74,9 @@ impl Session {
         Ok(Calling { answered, left })
     }
 
-    /// The same; the outcomes go elsewhere. Returns the number of calls that were sent: all, or where the deadline is over
-    /// some multiple of [`MESSAGE_EVENTS_MAX`](super::MESSAGE_EVENTS_MAX). Those that get no outcome before the run is over get none.
+    /// The same; the outcomes go elsewhere. Returns the number of calls that were sent: all, or fewer where the deadline
+    /// passed between two messages of [`MESSAGE_EVENTS_MAX`](super::MESSAGE_EVENTS_MAX). Those that get no outcome before
+    /// the run is over get none.
     pub fn call_for(
         &self,
         procedure: &Procedure,
