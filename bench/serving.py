@@ -91,7 +91,7 @@ class Served:
         and those that were refused, a second, and how many seconds those that a connection made together took."""
         count = 50 if call.again else CALLS_ONCE // each
         parts = [b"".join(call.execute(b"0") for _ in range(each)) for _ in range(count)]
-        committed = refused = sent = 0
+        done = refused = sent = 0
         times: list[float] = []
         got: Counter[socket.socket] = Counter()
         begun: dict[socket.socket, float] = {}
@@ -122,7 +122,7 @@ class Served:
                         tails[one] = said
                         continue
                     whole, tails[one] = said[:end], said[end:]
-                    committed += whole.count(counted)
+                    done += whole.count(counted)
                     refused += whole.count(REFUSED)
                     got[one] += whole.count(READY)
                     if got[one] == each:
@@ -131,7 +131,7 @@ class Served:
                         send(one)
             took = time.monotonic() - begin
             [one.close() for one in tails]
-        return round(committed / took), round(refused / took), times
+        return round(done / took), round(refused / took), times
 
     def lines(self, call: Callable[[], bytes], seconds: float, clients: int, each: int) -> float:
         """Calls a second over HTTP, each a line of ``POST /calls``. ``clients`` connections have ``each`` under way."""

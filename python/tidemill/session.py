@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _engine
 from ._engine import Frame, NativeFollower, NativeSession
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from .async_session import AsyncSession
 
 __all__ = ["Flushed", "Follower", "Released", "Savepoint", "Session", "Snapshot"]
-
-T = TypeVar("T")
 
 Outcome = tuple[int, dict[str, Any] | None, tuple[str, dict[str, Any]] | None]
 """Of a call: its epoch; the record that it returned; if it aborted, the reason and the values seen."""
@@ -181,7 +179,7 @@ class Session:
             return
 
     async def __aenter__(self) -> AsyncSession:
-        # Few programs wait so, and asyncio takes a fifth of the memory of an idle server.
+        # Few programs wait so, and asyncio takes much memory.
         from .async_session import AsyncSession
 
         return AsyncSession(self)
