@@ -10,7 +10,7 @@
 use crate::abi::{InputView, Verdict};
 use crate::body::{Body, Element, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
-use crate::groups::{Groups, SPREAD, row_words};
+use crate::groups::{Groups, PartLayout, SPREAD};
 use crate::helpers;
 use crate::layout::{OutputColumn, OutputPlan};
 use crate::lower::{Val, trusted};
@@ -20,10 +20,9 @@ use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use std::mem::{offset_of, size_of};
-use tidemill_model::ColumnType;
-use tidemill_model::Schema;
+use tidemill_model::{ColumnType, Schema, Type};
 use tidemill_plan::typed::{Expr, Node, Stmt};
-use tidemill_plan::{LocalId, LoopId, OutputField, RoleId, Transaction, Window};
+use tidemill_plan::{Column, Keep, LocalId, LoopId, OutputField, RoleId, Transaction, Window};
 use tidemill_state::EXISTS;
 
 /// What the statements of one transaction need to know beyond [`Body`].
@@ -326,7 +325,10 @@ impl Access<'_, '_> {
         self.body.l.b.ins().brif(exists, done, &[], missing, &[]);
         self.body.l.b.switch_to_block(missing);
         let table = self.body.roles[role].table;
-        for (c, column) in table.columns.iter().enumerate().filter(|(c, _)| !table.key.contains(c)) {
+        // Cells of partial rows hold no texts before.
+        let is_empty = |column: &Column| self.spec.form == Form::Folds && column.ty.ty.is_bytes();
+        let columns = table.columns.iter().enumerate();
+        for (c, column) in columns.filter(|(c, column)| !table.key.contains(c) && !is_empty(column)) {
             let default = column.default.as_ref().expect("analysis makes sure of a default");
             let value = self.body.l.constant_value(default, column.ty.ty);
             self.set_cell(role, row, c, value, true);
@@ -417,11 +419,67 @@ impl Access<'_, '_> {
         later: bool,
     ) {
         let [time, value, len] = item;
+        if self.spec.form == Form::Folds && !later && matches!(window.keep, Keep::Slices(_)) {
+            return self.add_apart(role, (row, offset), window, time, value);
+        }
+        self.tell_commit = true;
         let cell = self.body.l.b.ins().iadd_imm_s(row, offset as i64);
         let window = self.body.window_address(window);
         let last = self.body.l.int(i64::from(!later && self.spec.undo == Undo::ToBeginning));
         let arguments = [self.body.l.context, window, self.table_of(role), cell, time, value, len, last];
         self.body.l.call(helpers::window_add_to as *const () as usize, &arguments, None);
+    }
+
+    /// Adds to a window of slices of a partial row. Nothing after it can abort.
+    fn add_apart(&mut self, role: RoleId, (row, offset): (Value, usize), window: &Window, time: Value, value: Value) {
+        let (table, layout) = (self.body.roles[role].table, &self.body.roles[role].layout);
+        let column =
+            (0..table.columns.len()).find(|&column| layout.cell(column) == offset).expect("it is a column's cell");
+        let (at, bytes) = PartLayout::of(layout, table).slices[column].expect("it is a window of slices");
+        let number = self.table_of(role);
+        let spec = self.body.window_address(window);
+        let context = self.body.l.context;
+        let l = &mut self.body.l;
+        let [here, other, done] = std::array::from_fn(|_| l.b.create_block());
+        l.b.set_cold_block(other);
+        let limit = l.load(row, at + bytes);
+        let turned = l.b.ins().bxor_imm_s(time, i64::MIN);
+        let is_here = l.compare(IntCC::UnsignedLessThan, turned, limit);
+        l.b.ins().brif(is_here, here, &[], other, &[]);
+
+        l.b.switch_to_block(here);
+        if window.value == Type::Float {
+            let newest = l.b.ins().iadd_imm_s(row, at as i64);
+            let is_done = l.call_word(helpers::window_add_float as *const () as usize, &[newest, value]);
+            l.b.ins().brif(is_done, done, &[], other, &[]);
+        } else {
+            let count = l.load(row, at + 8);
+            let more = l.b.ins().iadd_imm_s(count, 1);
+            l.store(more, row, at + 8);
+            // The sum has two words.
+            let [low, high] = [16, 24].map(|word| l.load(row, at + word));
+            let sum = l.b.ins().iadd(low, value);
+            l.store(sum, row, at + 16);
+            let carry = l.compare(IntCC::UnsignedLessThan, sum, low);
+            let carry = l.b.ins().uextend(I64, carry);
+            let sign = l.b.ins().sshr_imm_s(value, 63);
+            let high = l.b.ins().iadd(high, sign);
+            let high = l.b.ins().iadd(high, carry);
+            l.store(high, row, at + 24);
+            let [least, greatest] = [32, 40].map(|word| l.load(row, at + word));
+            let least = l.b.ins().smin(least, value);
+            l.store(least, row, at + 32);
+            let greatest = l.b.ins().smax(greatest, value);
+            l.store(greatest, row, at + 40);
+            l.b.ins().jump(done, &[]);
+        }
+
+        l.b.switch_to_block(other);
+        let [cell, newest] = [offset, at].map(|to| l.b.ins().iadd_imm_s(row, to as i64));
+        let arguments = [context, spec, number, cell, newest, time, value];
+        l.call(helpers::window_add_apart as *const () as usize, &arguments, None);
+        l.b.ins().jump(done, &[]);
+        l.b.switch_to_block(done);
     }
 
     /// Writes a word of a row, logging what it held where the transaction may still abort.
@@ -578,7 +636,7 @@ impl Access<'_, '_> {
         let places = l.load(groups, offset_of!(Groups, places));
         let place = l.at(places, place, 2);
         let number = l.b.ins().uload32(trusted(), place, 0);
-        let words = row_words(&layout, table.columns.len());
+        let words = PartLayout::of(&layout, table).words;
         let offset = l.b.ins().imul_imm_s(number, 8 * words as i64);
         let rows = l.load(groups, offset_of!(Groups, rows));
         let row = l.b.ins().iadd(rows, offset);

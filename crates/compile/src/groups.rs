@@ -1,15 +1,17 @@
 //! The groups among events that are folded apart, and how their rows are merged into a table ([`tidemill_plan::Fold`]).
 //!
 //! **What.** An open-addressing table from keys to *partial* rows, which have the layout of the table's rows, without
-//! padding. Compiled code looks at one place, and asks [`Groups::find`] where that is not the key's. Rows are numbered
-//! in the order in which their groups came first; they lie in this order, and move when another one is made.
+//! padding. Behind it they have the newest slice of each windowed column of slices ([`PartLayout`]), so that most values are
+//! added without a blob. Compiled code looks at one place, and asks [`Groups::find`] where that is not the key's. Rows are
+//! numbered in the order in which their groups came first; they lie in this order, and move when another one is made.
 //! **Costs.** A group takes a row and eight to sixteen bytes. A worker that folds an epoch touches no memory that
 //! others write.
 
 use crate::context::AccessContext;
 use crate::window;
-use tidemill_plan::{Fold, Merge};
-use tidemill_state::{EXISTS, RowAddress, RowLayout, Table, TextBytes, blob};
+use tidemill_plan::{Fold, Keep, Merge, Table, Window};
+use tidemill_state::blob::Edit;
+use tidemill_state::{EXISTS, RowAddress, RowLayout, TextBytes, blob};
 
 /// Places at first.
 const PLACES_MIN: usize = 1 << 8;
@@ -36,6 +38,8 @@ pub struct Groups {
     words: Vec<u64>,
     /// The words of a row.
     width: usize,
+    /// As of [`PartLayout`].
+    slices: Vec<Option<(usize, usize)>>,
     len: usize,
     layout: RowLayout,
     /// Columns of the key.
@@ -50,9 +54,59 @@ unsafe impl Send for Groups {}
 // SAFETY: as above; it is only read while it is shared.
 unsafe impl Sync for Groups {}
 
-/// The words of a partial row.
-pub fn row_words(layout: &RowLayout, columns: usize) -> usize {
-    layout.header_words() + columns
+/// The row of a table that counts groups or events.
+#[derive(Clone, Copy)]
+pub struct Counter {
+    /// Its address.
+    pub row: RowAddress,
+    /// The cell that it counts in.
+    pub cell: usize,
+    /// How many events were counted where they were folded, if events are.
+    pub events: u64,
+}
+
+impl Counter {
+    /// # Safety
+    /// Only the caller uses the row.
+    unsafe fn count(self) -> u64 {
+        // SAFETY: by the caller.
+        unsafe { if read(self.row, 0) & EXISTS == 0 { 0 } else { read(self.row, self.cell) } }
+    }
+
+    /// # Safety
+    /// As [`Counter::count`].
+    unsafe fn put(self, count: u64) {
+        // SAFETY: by the caller.
+        unsafe {
+            write(self.row, 0, read(self.row, 0) | EXISTS);
+            write(self.row, self.cell, count);
+        }
+    }
+}
+
+/// What a partial row has.
+#[derive(Clone, Debug)]
+pub struct PartLayout {
+    /// Its words.
+    pub words: usize,
+    /// By column, of a window of slices: where the entry of the newest slice is, and how many bytes it has. It is as in the
+    /// column's cell, with a count of 0 where there is none. The end of the slice follows ([`window::limit`]).
+    pub slices: Vec<Option<(usize, usize)>>,
+}
+
+impl PartLayout {
+    /// Of the rows of a table.
+    pub fn of(layout: &RowLayout, table: &Table) -> PartLayout {
+        let mut words = layout.header_words() + table.columns.len();
+        let mut slices = vec![None; table.columns.len()];
+        for (column, definition) in table.columns.iter().enumerate() {
+            let is_sliced = |window: &Window| matches!(window.keep, Keep::Slices(_));
+            let Some(window) = definition.window.as_ref().filter(|window| is_sliced(window)) else { continue };
+            slices[column] = Some((8 * words, window.slice_bytes()));
+            words += window.slice_bytes() / 8 + 1;
+        }
+        PartLayout { words, slices }
+    }
 }
 
 /// # Safety
@@ -71,8 +125,9 @@ unsafe fn write(row: RowAddress, offset: usize, word: u64) {
 
 impl Groups {
     /// None, of rows as those of a table.
-    pub fn new(table: &Table) -> Groups {
+    pub fn new(table: &tidemill_state::Table) -> Groups {
         let definition = table.definition();
+        let part = PartLayout::of(table.layout(), definition);
         let is_text = |&column: &usize| definition.columns[column].ty.ty.is_bytes();
         let mut groups = Groups {
             places: std::ptr::null(),
@@ -82,8 +137,9 @@ impl Groups {
             sole: 0,
             table: Vec::new(),
             wanted: vec![0; definition.key.len()],
-            words: vec![0; row_words(table.layout(), definition.columns.len())],
-            width: row_words(table.layout(), definition.columns.len()),
+            words: vec![0; part.words],
+            width: part.words,
+            slices: part.slices,
             len: 0,
             key_columns: definition.key.clone(),
             text_columns: (0..definition.columns.len()).filter(is_text).collect(),
@@ -181,8 +237,8 @@ impl Groups {
         }
     }
 
-    /// Merges the rows into those of the table, which are `rows`, in their order. `counts`: the row that counts groups,
-    /// if they are numbered, and the cell that it counts in. `number`: that of the table.
+    /// Merges the rows into those of the table, which are `rows`, in their order. `counts`: what counts groups or events, if
+    /// they are numbered. `number`: that of the table.
     ///
     /// # Safety
     /// Only the caller uses these rows, and the rows of another epoch were merged before where they are of an earlier
@@ -193,12 +249,19 @@ impl Groups {
         fold: &Fold,
         number: u32,
         rows: &[RowAddress],
-        counts: Option<(RowAddress, usize)>,
+        counts: Option<Counter>,
     ) {
         assert!(rows.len() <= self.len, "there are {} groups, and {} rows", self.len, rows.len());
         context.write_in_place(true);
+        let numbers_events = fold.columns.contains(&Merge::EventNumber);
+        // SAFETY: by the caller.
+        let before = counts.filter(|_| numbers_events).map_or(0, |counter| unsafe { counter.count() });
         for (group, &row) in rows.iter().enumerate() {
             let part = self.row(group + 1);
+            if numbers_events {
+                // SAFETY: it is a row of this layout.
+                unsafe { self.renumber(fold, part, before as i64) }
+            }
             // SAFETY: both are rows of this layout, and the row that counts has the cell that it counts in.
             unsafe {
                 if read(part, 0) & EXISTS == 0 {
@@ -212,7 +275,43 @@ impl Groups {
                 }
             }
         }
+        if let Some(counter) = counts.filter(|counter| numbers_events && counter.events > 0) {
+            // SAFETY: by the caller.
+            unsafe { counter.put(before + counter.events) }
+        }
         context.commit();
+    }
+
+    /// Adds the number of events that were counted before to numbers of events.
+    ///
+    /// # Safety
+    /// As [`Groups::merge`].
+    unsafe fn renumber(&self, fold: &Fold, part: RowAddress, before: i64) {
+        for (column, merge) in fold.columns.iter().enumerate() {
+            let cell = self.layout.cell(column);
+            // SAFETY: by the caller; a window has a blob or none, which is the cell's own.
+            unsafe {
+                match merge {
+                    Merge::EventNumber => write(part, cell, read(part, cell).wrapping_add(before as u64)),
+                    Merge::EventNumbers(_) => {
+                        window::shift(blob::bytes_mut(read(part, cell)), before);
+                        window::shift(self.newest(column, part), before);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The entry of the newest slice of a windowed column, if it is in the row.
+    ///
+    /// # Safety
+    /// As [`Groups::merge`], and nothing else uses the entry while the result lives.
+    unsafe fn newest<'a>(&self, column: usize, part: RowAddress) -> &'a mut [u8] {
+        let Some((at, len)) = self.slices[column] else { return &mut [] };
+        // SAFETY: by the caller.
+        let entry = unsafe { std::slice::from_raw_parts_mut((part as usize + at) as *mut u8, len) };
+        if window::word(&entry[8..]) == 0 { &mut [] } else { entry }
     }
 
     /// # Safety
@@ -223,7 +322,7 @@ impl Groups {
         fold: &Fold,
         number: u32,
         (row, part): (RowAddress, RowAddress),
-        counts: Option<(RowAddress, usize)>,
+        counts: Option<Counter>,
     ) {
         // SAFETY: by the caller.
         unsafe {
@@ -240,14 +339,15 @@ impl Groups {
                 if self.text_columns.contains(&column) {
                     write(part, cell, 0);
                     context.discard(number, old);
+                    let newest = self.newest(column, part);
+                    context.edit_text(number, row + cell as u64, true, |bytes, tail| {
+                        tail.extend_from_slice(newest);
+                        Edit { start: 0, gap: bytes.len()..bytes.len() }
+                    });
                 }
-                if let (Merge::Number, Some((counter, n))) = (&fold.columns[column], counts) {
-                    if read(counter, 0) & EXISTS == 0 {
-                        write(counter, 0, read(counter, 0) | EXISTS);
-                        write(counter, n, 0);
-                    }
-                    let next = read(counter, n) + 1;
-                    write(counter, n, next);
+                if let (Merge::Number, Some(counter)) = (&fold.columns[column], counts) {
+                    let next = counter.count() + 1;
+                    counter.put(next);
                     write(row, cell, next);
                 }
             }
@@ -269,7 +369,7 @@ impl Groups {
             unsafe {
                 let (own, other) = (read(row, cell), read(part, cell));
                 match merge {
-                    Merge::Stays | Merge::Number => {}
+                    Merge::Stays | Merge::Number | Merge::EventNumber => {}
                     Merge::Sum => write(row, cell, own.wrapping_add(other)),
                     Merge::Any => write(row, cell, own | other),
                     Merge::All => write(row, cell, own & other),
@@ -281,11 +381,18 @@ impl Groups {
                             with.iter().for_each(|&column| self.take(column, (row, part)));
                         }
                     }
-                    Merge::Window(window) => {
+                    Merge::Window(window) | Merge::EventNumbers(window) => {
                         let address = row + cell as u64;
-                        context.edit_text(number, address, true, |bytes, tail| {
-                            window::merge(window, bytes, blob::bytes(other), tail)
-                        });
+                        for part in
+                            [blob::bytes(other), self.newest(column, part)].into_iter().filter(|p| !p.is_empty())
+                        {
+                            let is_entry = self.slices[column].is_some_and(|(_, len)| part.len() == len);
+                            let here = context.text_here(address, true).filter(|_| is_entry);
+                            if !here.is_some_and(|bytes| window::merge_here(window, bytes, part)) {
+                                let merge = |bytes: &[u8], tail: &mut _| window::merge(window, bytes, part, tail);
+                                context.edit_text(number, address, true, merge);
+                            }
+                        }
                         write(part, cell, 0);
                         self.text_bytes.subtract(blob::free(other));
                     }

@@ -11,6 +11,7 @@ use crate::synopsis::{ASKS, Argument};
 use crate::window::{self, Answer, Item};
 use tidemill_model::{Type, format_decimal};
 use tidemill_plan::{Periods, Window};
+use tidemill_state::blob::Edit;
 
 /// # Safety
 /// The bytes are readable (`len` of them) while the result lives.
@@ -182,6 +183,30 @@ helpers! {
     /// The row of the group whose key was left there.
     fn find_group(groups: *mut Groups) -> u64 {
         (*groups).find()
+    }
+    /// Adds a value to the window of a partial row: to the newest entry or, where the value is not of its slice, to the whole.
+    fn window_add_apart(
+        context: *mut AccessContext, spec: *const Window, table: u64, cell: u64, newest: *mut u8, time: i64, value: u64
+    ) {
+        let spec = &*spec;
+        let slices = spec.slices().expect("only windows of slices have an entry apart");
+        let entry = std::slice::from_raw_parts_mut(newest, spec.slice_bytes());
+        let item = item(spec, value, 0);
+        let is_first = window::word(&entry[8..]) == 0 && (cell as *const u64).read() == 0;
+        if !(is_first && window::begin_apart(slices, entry, time, item)) {
+            (*context).edit_text(table as u32, cell, true, |bytes, tail| {
+                tail.extend_from_slice(&window::add_apart(spec, bytes, entry, time, item));
+                Edit { start: bytes.len(), gap: bytes.len()..bytes.len() }
+            });
+            (*context).commit();
+        }
+        let limit = newest.add(spec.slice_bytes()).cast::<u64>();
+        limit.write(limit.read().max(window::limit(slices, time)));
+    }
+    /// Adds a float to the newest entry of the window of a partial row: 1 if it is all there.
+    fn window_add_float(newest: *mut u8, value: u64) -> i64 {
+        let entry = std::slice::from_raw_parts_mut(newest, window::FLOAT_SLICE_BYTES);
+        window::add_float(entry, f64::from_bits(value)) as i64
     }
     /// Adds a value to the window in a cell; `last`: nothing after it can abort.
     fn window_add_to(

@@ -151,7 +151,8 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         loops: Vec::new(),
         running,
         at_rows,
-        tell_commit: tells_commit(spec),
+        // What is added apart commits by itself.
+        tell_commit: !folds && tells_commit(spec),
         checked_log,
         witnesses: witnesses(transaction),
     };

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use tidemill_exact::{BANDS, HOME, Int192, Moments, Of, Population, Sum, quotient};
 use tidemill_model::Type;
-use tidemill_plan::{Aggregate, Ask, Keep, Window};
+use tidemill_plan::{Aggregate, Ask, Keep, Slices, Window};
 use tidemill_state::blob::Edit;
 
 /// A value to add.
@@ -44,6 +44,9 @@ pub const AGGREGATES: [Aggregate; 10] = [
 ];
 
 const _: () = assert!(BANDS == tidemill_plan::BANDS && HOME == tidemill_plan::HOME_BAND, "bands of the format");
+
+/// Bytes of an entry of a slice of floats.
+pub const FLOAT_SLICE_BYTES: usize = 56;
 
 /// A number, and what numbers sum up in: words in 128 bits, floats without error.
 trait Number: Copy {
@@ -107,7 +110,7 @@ impl Number for i64 {
 
 impl Number for f64 {
     type Sum = Sum;
-    const SLICE_BYTES: usize = 56;
+    const SLICE_BYTES: usize = FLOAT_SLICE_BYTES;
     const ZERO: Self = 0.0;
 
     fn replaces(self, old: Self, wanted: Ordering) -> bool {
@@ -186,6 +189,15 @@ impl<N: Number> Summary<N> {
             self.greatest = greatest;
         }
         self.count = self.count.wrapping_add(count);
+    }
+
+    /// Puts it into the last entry of a slice, whose bytes follow after the slice's number.
+    fn put_entry(self, bytes: &mut [u8]) {
+        let (numbers, ends) = bytes.split_at_mut(N::SLICE_BYTES - 24);
+        put(numbers, 0, &self.count.to_le_bytes());
+        N::put_sum(&self.sum, &mut numbers[8..]);
+        put(ends, 0, &self.least.bytes());
+        put(ends, 8, &self.greatest.bytes());
     }
 
     fn write(self, slice: i64, out: &mut Vec<u8>) {
@@ -382,6 +394,41 @@ pub fn add_here(window: &Window, bytes: &mut [u8], time: i64, item: Item<'_>) ->
     }
 }
 
+/// The end of the slice of a time, as a number that orders as times do and is 0 for no slice: a time with its sign turned.
+pub fn limit(slices: Slices, time: i64) -> u64 {
+    let end = (i128::from(time.div_euclid(slices.slide)) + 1) * i128::from(slices.slide);
+    turned(i64::try_from(end).unwrap_or(i64::MAX))
+}
+
+fn turned(time: i64) -> u64 {
+    time as u64 ^ 1 << 63
+}
+
+/// Puts the first value into the newest entry of a window of slices, which has none. Whether it is all there.
+pub fn begin_apart(slices: Slices, newest: &mut [u8], time: i64, item: Item<'_>) -> bool {
+    put(newest, 0, &time.div_euclid(slices.slide).to_le_bytes());
+    match item {
+        Item::Float(value) => add_to_entry(&mut newest[8..], value),
+        Item::Word(value) => add_to_entry(&mut newest[8..], value),
+        Item::Text(_) => unreachable!("analysis refuses slices of texts"),
+    }
+}
+
+/// As [`add`], to a window whose newest entry is apart from the others, `bytes`. Gives the others.
+pub fn add_apart(window: &Window, bytes: &[u8], newest: &mut [u8], time: i64, item: Item<'_>) -> Vec<u8> {
+    let whole = if word(&newest[8..]) == 0 { bytes.to_vec() } else { [bytes, newest].concat() };
+    let mut tail = Vec::new();
+    let edit = add(window, &whole, time, item, &mut tail);
+    let mut whole = edit.pieces(&whole, &tail).concat();
+    newest.copy_from_slice(&whole.split_off(whole.len() - newest.len()));
+    whole
+}
+
+/// Adds a float to the newest entry of a window of slices, of whose slice its time is. Whether it is all there.
+pub fn add_float(newest: &mut [u8], value: f64) -> bool {
+    add_to_entry(&mut newest[8..], value)
+}
+
 /// Adds to the last entry of a slice, whose bytes follow after the slice's number, if it is all there.
 fn add_to_entry<N: Number>(bytes: &mut [u8], value: N) -> bool {
     if !value.is_in_last_entry() {
@@ -390,12 +437,7 @@ fn add_to_entry<N: Number>(bytes: &mut [u8], value: N) -> bool {
     let mut summary = Summary::of_none();
     summary.add_entry(bytes);
     summary.add(value);
-    let Summary { count, sum, least, greatest } = summary;
-    let (numbers, ends) = bytes.split_at_mut(N::SLICE_BYTES - 24);
-    put(numbers, 0, &count.to_le_bytes());
-    N::put_sum(&sum, &mut numbers[8..]);
-    put(ends, 0, &least.bytes());
-    put(ends, 8, &greatest.bytes());
+    summary.put_entry(bytes);
     true
 }
 
@@ -403,13 +445,17 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// What the values of another window of one slice do to the bytes of a window: as if they were added one by one.
+/// What the values of another window, none of which is in an earlier slice, do to the bytes of a window: as if they were
+/// added one by one.
 pub fn merge(window: &Window, bytes: &[u8], other: &[u8], tail: &mut Vec<u8>) -> Edit {
     let none = Edit { start: 0, gap: bytes.len()..bytes.len() };
     let (Some(slices), false) = (window.slices(), other.is_empty()) else { return none };
     let slice = word(other);
-    let start = recent(window, bytes, now(window, bytes, slice.wrapping_mul(slices.slide)), slices.count);
+    let newest = entries(window, other).last().map_or(slice, |(newest, ..)| newest);
+    let start = recent(window, bytes, now(window, bytes, newest.wrapping_mul(slices.slide)), slices.count);
     let kept = &bytes[start..];
+    let later = entries(window, other).find(|(of, ..)| *of != slice);
+    let (other, later) = other.split_at(later.map_or(other.len(), |(.., at)| at));
     let gap = match (window.keep, window.value) {
         (Keep::Slices(_), Type::Float) => merge_slice::<f64>(kept, slice, other, tail),
         (Keep::Slices(_), _) => merge_slice::<i64>(kept, slice, other, tail),
@@ -422,7 +468,42 @@ pub fn merge(window: &Window, bytes: &[u8], other: &[u8], tail: &mut Vec<u8>) ->
             kept.len() - last.map_or(kept.len(), |(.., at)| at)
         }
     };
+    tail.extend_from_slice(later);
     Edit { start, gap: bytes.len() - gap..bytes.len() }
+}
+
+/// As [`merge`], of one entry, where that changes no more than the last entry; says whether it does.
+pub fn merge_here(window: &Window, bytes: &mut [u8], entry: &[u8]) -> bool {
+    let Some(at) = bytes.len().checked_sub(window.slice_bytes()) else { return false };
+    let last = &mut bytes[at..];
+    let is_here = word(last) == word(entry);
+    if is_here {
+        match window.value {
+            Type::Float => unite_entries::<f64>(&mut last[8..], &entry[8..]),
+            _ => unite_entries::<i64>(&mut last[8..], &entry[8..]),
+        }
+    }
+    is_here
+}
+
+fn unite_entries<N: Number>(bytes: &mut [u8], other: &[u8]) {
+    let mut summary = Summary::<N>::of_none();
+    summary.add_entry(bytes);
+    summary.add_entry(other);
+    summary.put_entry(bytes);
+}
+
+/// Adds a number to each value in a window of slices of words.
+pub fn shift(bytes: &mut [u8], by: i64) {
+    for entry in bytes.chunks_exact_mut(<i64 as Number>::SLICE_BYTES) {
+        let mut summary = Summary::<i64>::of_none();
+        summary.add_entry(&entry[8..]);
+        let Summary { count, sum, least, greatest } = summary;
+        let sum = sum.wrapping_add(i128::from(count).wrapping_mul(i128::from(by)));
+        put(entry, 16, &sum.to_le_bytes());
+        put(entry, 32, &least.wrapping_add(by).to_le_bytes());
+        put(entry, 40, &greatest.wrapping_add(by).to_le_bytes());
+    }
 }
 
 /// Writes a slice with the values of another one's entries; how many bytes at the end it takes the place of.

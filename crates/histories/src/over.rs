@@ -104,7 +104,7 @@ pub fn random_over(
     TransactionDef { body, ..operator(name, input, over) }
 }
 
-/// A window whose events may be folded apart ([`tidemill_plan::Fold`]), if the program lets them: tumbling, with aggregates
+/// A window whose events may be folded apart ([`tidemill_plan::Fold`]), if the program lets them: of time, with aggregates
 /// of which partial ones can be merged.
 fn random_plain(
     random: &mut Random,
@@ -116,16 +116,21 @@ fn random_plain(
 ) -> TransactionDef {
     use WindowFunction as F;
     let length = *random.pick(&[1, 2, 5, 10, 60]);
-    let length = if time == Type::Int { Value::Int(length) } else { Value::Duration(length) };
+    let span = |units| if time == Type::Int { Value::Int(units) } else { Value::Duration(units) };
     let windows = match time == Type::Time && random.chance(30) {
         true => WindowsDef::Calendar(random_periods(random)),
-        false => WindowsDef::Tumbling { length, origin: *random.pick(&[0, 0, -3]) },
+        false => match random.below(6) {
+            0..=2 => WindowsDef::Tumbling { length: span(length), origin: *random.pick(&[0, 0, -3]) },
+            3 | 4 => WindowsDef::Sliding { length: span(3 * length), every: span(length), origin: -3 },
+            _ => WindowsDef::Session { gap: span(length) },
+        },
     };
+    let is_sliding = matches!(windows, WindowsDef::Sliding { .. });
     let mut fields: Vec<(String, Expr)> = by.iter().map(|(name, _)| (name.clone(), event(name))).collect();
     fields.push(("n".into(), count()));
     let bools: Vec<&(&str, Type)> = scalars.iter().filter(|(_, ty)| *ty == Type::Bool).collect();
     for number in 0..random.between(3, 8) {
-        let any = random.pick_any(&bools).copied().filter(|_| random.chance(40)).or(random.pick_any(scalars));
+        let any = random.pick_any(&bools).copied().filter(|_| random.chance(60)).or(random.pick_any(scalars));
         let Some(&(field, ty)) = any else { continue };
         let functions: &[F] = match ty {
             Type::Int => &[F::Count, F::Sum, F::Mean, F::Min, F::Max, F::Last, F::ArgMin, F::ArgMax, F::Variance],
@@ -134,7 +139,11 @@ fn random_plain(
             Type::Time => &[F::Min, F::Max, F::Last, F::ArgMin],
             _ => &[F::Count, F::First],
         };
-        let function = *random.pick(functions);
+        let function = match *random.pick(functions) {
+            // Single events of sliding windows are not folded.
+            F::First | F::Last | F::ArgMin | F::ArgMax if is_sliding => F::Count,
+            function => function,
+        };
         let ranks = matches!(function, F::ArgMin | F::ArgMax);
         let value = Some(Box::new(event(if ranks { random.pick(scalars).0 } else { field })));
         let by = ranks.then(|| Box::new(event(field)));

@@ -120,17 +120,18 @@ const KINDS: &[&str] = &[
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
-/// How events are folded apart. Few programs let them be; `runtime/tests/over` has windows of which most are.
+/// How events are folded apart. Few programs let them be; `runtime/tests/over` has windows of which most are, with `any` and
+/// `all`.
 const MERGES: &[&str] = &[
     "merged Number",
     "merged Sum",
     "merged Least",
     "merged Greatest",
-    "merged Any",
-    "merged All",
     "merged Last",
     "merged Best",
     "merged Window",
+    "merged EventNumber",
+    "merged EventNumbers",
 ];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or

@@ -655,6 +655,9 @@ pub enum Merge {
     Stays,
     /// It stays; a row that is new is given the next number by the row that counts.
     Number,
+    /// It stays. It holds the number of an event by the row that counts, which counts all events; in a row that is new, those
+    /// that were counted before are added.
+    EventNumber,
     /// The sum of both.
     Sum,
     /// The lesser one, by number; None counts for nothing.
@@ -675,8 +678,10 @@ pub enum Merge {
         /// The columns that follow, which stay otherwise.
         with: Vec<usize>,
     },
-    /// The windows of both: of sums, or of moments, over one slice.
+    /// The windows of both: of sums, or of moments.
     Window(Window),
+    /// The same, of numbers as of [`Merge::EventNumber`].
+    EventNumbers(Window),
 }
 
 /// Whether a transaction commits or aborts as one with others.

@@ -5,7 +5,7 @@
 //! told from running it at its place: it finds the same rows, and what it gives stands in the same order. So the
 //! transactions on sources are a first *wave*, those on what they give the next, and so on.
 
-use crate::program::{Batch, BatchSize, Origin, Program, Role, StreamId, Transaction, TransactionId};
+use crate::program::{Batch, BatchSize, Origin, Program, Role, StreamId, TableId, Transaction, TransactionId};
 use typed_index_collections::TiVec;
 
 /// The waves of a program.
@@ -43,6 +43,14 @@ impl Waves {
             }
         }
         Some(Waves { of, streams })
+    }
+}
+
+impl Program {
+    /// Whether an event of a source can lead to a transaction on a table. Others only what is due does.
+    pub fn is_touched_by_events(&self, table: TableId) -> bool {
+        let touches = |of: &&Transaction| of.roles.iter().any(|role| role.table == table);
+        self.transactions.iter().filter(touches).any(|of| causes(self, of).contains(&None))
     }
 }
 

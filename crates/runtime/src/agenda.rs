@@ -31,6 +31,9 @@ struct Next {
     since: Option<i64>,
     /// Whether the rows were looked at.
     is_known: bool,
+    /// Whether events can make rows due: they are not of what follows from other streams of what is due alone, as the top
+    /// of windows that close.
+    by_events: bool,
     /// Of batches: whether the end of time has come, so that they are due that have no time of their own.
     is_at_end: bool,
 }
@@ -85,7 +88,8 @@ impl Next {
             // Those up to the next event may be left out, but not those after it.
             return next.or_else(|| times.first.and_then(|first| self.bound.after(first)));
         }
-        let made = self.since.or(times.first).and_then(|time| self.bound.after(time));
+        let first = times.first.filter(|_| self.by_events);
+        let made = self.since.or(first).and_then(|time| self.bound.after(time));
         [self.known, made].into_iter().flatten().min()
     }
 }
@@ -104,7 +108,8 @@ impl Agenda {
         let next = |&stream: &StreamId| {
             let due = due_of(&machine.program, stream).cloned();
             let bound = machine.program.streams[stream].origin.bound().expect("something is due");
-            Next { due, bound, known: None, since: None, is_known: false, is_at_end: false }
+            let by_events = due.as_ref().is_none_or(|due| machine.program.is_touched_by_events(due.table));
+            Next { due, bound, known: None, since: None, is_known: false, by_events, is_at_end: false }
         };
         Agenda { dues: machine.wiring.dues.iter().map(next).collect(), is_last: false }
     }
@@ -191,7 +196,8 @@ impl Agenda {
             Cut::Due(at) => (at.due + 1, at.boundary.checked_sub(1)),
             Cut::Most(_) | Cut::Exactly(_) => (0, first),
         };
-        for next in &mut self.dues[from..] {
+        let is_due = matches!(cut, Cut::Due(_));
+        for next in self.dues[from..].iter_mut().filter(|next| is_due || next.by_events) {
             // A last short batch comes after late events beyond the times that were shown, and has an earlier time.
             next.since = [next.since, time].into_iter().flatten().min();
         }

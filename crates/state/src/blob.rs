@@ -3,9 +3,9 @@
 //! A handle is the address of `[len: u64][bytes]`, or 0 for the empty value. A handle has one owner: the cell that
 //! holds it, or the garbage list that it was moved to.
 //!
-//! The size of a blob is rounded up to a multiple of 16 bytes, and of an eighth of the next power of two, at most
-//! 4096. These are the size classes of allocators, or finer ones. So a blob whose length changes a little stays in
-//! place.
+//! The size of a blob is rounded up to a multiple of 16 bytes, and of an eighth of the next power of two. These are the
+//! size classes of allocators. So a blob whose length changes a little stays in place, and one that is appended to is
+//! moved so rarely that its bytes are copied a few times on average.
 
 use crate::memory::prefetch;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -14,13 +14,12 @@ use std::ops::Range;
 /// Bytes before the content.
 pub const PREFIX: usize = 8;
 
-/// The smallest and the largest step that a blob's size is rounded up to.
+/// The smallest step that a blob's size is rounded up to.
 const STEP_MIN: usize = 16;
-const STEP_MAX: usize = 4096;
 
 fn layout(len: usize) -> Layout {
     let size = PREFIX + len;
-    let step = (size.next_power_of_two() / 8).clamp(STEP_MIN, STEP_MAX);
+    let step = (size.next_power_of_two() / 8).max(STEP_MIN);
     Layout::from_size_align(size.next_multiple_of(step), 8).expect("a text is smaller than the address space")
 }
 

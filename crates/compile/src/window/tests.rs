@@ -27,19 +27,19 @@ fn float(random: &mut Random) -> f64 {
 
 #[test]
 fn merged_windows_have_the_bytes_of_all_values() {
-    let slices = Slices { count: 1, slide: 10, time: Type::Int };
     let mut in_place = 0;
     for seed in 0..2_000 {
         let mut random = Random::new(seed);
+        let slices = Slices { count: *random.pick(&[1, 1, 2, 3]), slide: 10, time: Type::Int };
         let keep = *random.pick(&[Keep::Slices(slices), Keep::Moments(slices)]);
         let window = Window { value: *random.pick(&[Type::Int, Type::Float]), keep };
-        let slice = random.int(-2, 2) * 10;
+        let mut time = random.int(-20, 20);
         let mut whole = Vec::new();
         let mut parts = vec![Vec::new(); random.between(1, 4)];
         let count = parts.len();
         for part in &mut parts {
             for _ in 0..random.below(2 * count) {
-                let time = slice + random.int(0, 9);
+                time += *random.pick(&[0, 0, 0, 0, 0, 1, 1, 6, 17]);
                 let value = float(&mut random);
                 let item = match window.value {
                     Type::Float => Item::Float(value),
@@ -53,4 +53,22 @@ fn merged_windows_have_the_bytes_of_all_values() {
         assert_eq!(united, whole, "seed {seed}, {window:?}");
     }
     assert!(in_place > 1_000, "{in_place} values were added in place");
+}
+
+#[test]
+fn shifted_windows_have_the_bytes_of_shifted_values() {
+    let slices = Slices { count: 3, slide: 10, time: Type::Int };
+    let window = Window { value: Type::Int, keep: Keep::Slices(slices) };
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let by = *random.pick(&[0, 1, -7, 1 << 40]);
+        let [mut bytes, mut expected] = [Vec::new(), Vec::new()];
+        for time in 0..random.int(0, 40) {
+            let value = random.int(-1000, 1000);
+            added(&window, &mut bytes, time, Item::Word(value));
+            added(&window, &mut expected, time, Item::Word(value + by));
+        }
+        shift(&mut bytes, by);
+        assert_eq!(bytes, expected, "seed {seed}");
+    }
 }

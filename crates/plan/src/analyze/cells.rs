@@ -4,7 +4,7 @@
 //! are windowed columns ([`crate::window`]), whose slices are summed exactly.
 
 use super::fault::{Checked, Fault};
-use super::over::FRESH;
+use super::over::{FRESH, ORDER};
 use super::picks::{Picks, Which};
 use super::position::ONE_SLICE;
 use super::rewrite::{self, placeless};
@@ -204,12 +204,20 @@ enum Kept {
     },
     /// As the column's window says.
     Window,
+    /// The same, of numbers of events.
+    EventNumbers,
 }
 
 impl Merges {
-    /// With a column that numbers groups.
-    pub fn numbered(mut self, column: &str) -> Merges {
-        self.0.push((column.into(), Kept::Plain(Merge::Number)));
+    /// With a column that is merged as it says.
+    pub fn with(mut self, column: &str, merge: Merge) -> Merges {
+        self.0.push((column.into(), Kept::Plain(merge)));
+        self
+    }
+
+    /// With the column of the numbers of events in sliding windows, which are all 0 where there is one group.
+    pub fn with_order(mut self, are_numbers: bool) -> Merges {
+        self.0.push((ORDER.into(), if are_numbers { Kept::EventNumbers } else { Kept::Window }));
         self
     }
 
@@ -225,6 +233,7 @@ impl Merges {
                     Merge::Best { greatest: *greatest, with: with.iter().map(number).collect() }
                 }
                 Kept::Window => Merge::Window(table.columns[column].window.expect("it is a window")),
+                Kept::EventNumbers => Merge::EventNumbers(table.columns[column].window.expect("it is a window")),
             };
         }
         Fold { columns }
@@ -280,7 +289,7 @@ impl<'a> Cells<'a> {
         let own = self.cells.iter().map(|cell| cell.definition.clone());
         let Kind::Sliding { length, every, .. } = self.kind else { return own.collect() };
         let picks = self.picks.columns(&WindowDef::Latest { span: self.span(length), slide: Some(self.span(every)) });
-        std::iter::once(self.windowed("order", Type::Int, What::Values)).chain(own).chain(picks).collect()
+        std::iter::once(self.windowed(ORDER, Type::Int, What::Values)).chain(own).chain(picks).collect()
     }
 
     /// The statements that add an event; `number` is that of the event.
@@ -289,9 +298,12 @@ impl<'a> Cells<'a> {
             What::Best(function) => self.choose(cell, function),
             _ => cell.adds.clone(),
         };
-        let own = self.cells.iter().flat_map(of);
+        // What is added to windows comes last: where nothing after it can abort, it is added where the window is.
+        let is_plain = |cell: &&Cell| cell.definition.window.is_none();
+        let (plain, windowed): (Vec<&Cell>, Vec<&Cell>) = self.cells.iter().partition(is_plain);
+        let own = plain.into_iter().chain(windowed).flat_map(of);
         let Kind::Sliding { every, .. } = self.kind else { return own.collect() };
-        std::iter::once(add("order", number)).chain(own).chain(self.picks.adds(&self.span(every))).collect()
+        std::iter::once(add(ORDER, number)).chain(own).chain(self.picks.adds(&self.span(every))).collect()
     }
 
     /// The statements before those of the function: they pick events of sliding windows.
@@ -316,7 +328,7 @@ impl<'a> Cells<'a> {
         if best.ty.nullable { vec![when(!by().is_null(), vec![choose])] } else { vec![choose] }
     }
 
-    /// How the cells of rows are merged that stand for one window each; none where some cannot be.
+    /// How the cells of rows are merged; none where some cannot be.
     pub fn merges(&self) -> Option<Merges> {
         let merge = |cell: &Cell| {
             let is_text = cell.definition.window.is_none() && cell.definition.ty.ty.is_bytes();
@@ -335,12 +347,12 @@ impl<'a> Cells<'a> {
                     let with = self.values_of(cell, function).map(|of| of.definition.name.clone()).collect();
                     Kept::Best { greatest: function == WindowFunction::ArgMax, with }
                 }
-                What::Values | What::Moments => Kept::Window,
-                What::Distinct | What::Present | What::Synopsis(_) => return None,
+                What::Values | What::Moments | What::Present => Kept::Window,
+                What::Distinct | What::Synopsis(_) => return None,
             };
             Some((cell.definition.name.clone(), kept))
         };
-        self.cells.iter().map(merge).collect::<Option<_>>().map(Merges)
+        self.cells.iter().map(merge).collect::<Option<_>>().filter(|_| self.picks.is_empty()).map(Merges)
     }
 
     /// The columns of the values that stand beside the best.
@@ -355,7 +367,7 @@ impl<'a> Cells<'a> {
 
     /// Of a group in sliding windows: how many events there are in the last `span`, and the number of the first.
     pub fn rest(&self, span: i64) -> (Expr, Expr) {
-        let of = |aggregate| window(WINDOW, "order", Some(WindowPart::Span(self.span(span))), aggregate);
+        let of = |aggregate| window(WINDOW, ORDER, Some(WindowPart::Span(self.span(span))), aggregate);
         (of(Aggregate::Count), of(Aggregate::Min))
     }
 
@@ -381,7 +393,7 @@ impl<'a> Cells<'a> {
                 return Err(Fault::new(format!("{surface} has no value")).hint(format!("write w.field.{function}()")));
             }
             if self.is_sliding() {
-                return Ok(window(WINDOW, "order", None, Aggregate::Count));
+                return Ok(window(WINDOW, ORDER, None, Aggregate::Count));
             }
             return Ok(self.cell(What::Count, None, None, Type::Int.into()));
         };

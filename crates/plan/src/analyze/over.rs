@@ -32,8 +32,8 @@ use super::types::{check_column_type, zero};
 use super::writing::{WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
-    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, OverDef, Periods, Record, RoleDef,
-    Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
+    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, Merge, OverDef, Periods, Record,
+    RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use typed_index_collections::TiSlice;
@@ -502,13 +502,22 @@ impl Lowering<'_> {
         })
     }
 
-    /// How rows are merged, where a row stands for one window and begins with an event.
+    /// How rows are merged, where all events of a group in an epoch are of the same windows: between two boundaries of sliding
+    /// windows there is one slice, and before the earliest end of a session no other begins.
     fn merges(&self) -> Option<Merges> {
         let is_plain = self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
-        let is_tumbling = matches!(self.kind, Kind::Tumbling { .. } | Kind::Calendar(_));
         let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
-        let merges = self.cells.merges().filter(|_| is_plain && is_tumbling && !has_texts)?;
-        Some(if self.parts.is_empty() { merges } else { merges.numbered("first") })
+        let has_order = !self.parts.is_empty();
+        let merges = self.cells.merges().filter(|_| is_plain && !has_texts)?;
+        let number = if matches!(self.kind, Kind::Sliding { .. }) { Merge::EventNumber } else { Merge::Number };
+        let merges = if has_order { merges.with("first", number) } else { merges };
+        match self.kind {
+            Kind::Tumbling { .. } | Kind::Calendar(_) => Some(merges),
+            Kind::Sliding { .. } => Some(merges.with_order(has_order)),
+            Kind::Session { .. } => Some(merges.with(&self.kind.due_column(), Merge::Last)),
+            // An event may fill its window, and the next one begins another.
+            Kind::Counting { .. } => None,
+        }
     }
 
     /// What becomes of the row when its window has closed.

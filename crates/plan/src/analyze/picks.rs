@@ -46,6 +46,11 @@ impl Picks {
         Picks { list: Vec::new(), may_be_empty }
     }
 
+    /// Whether no event is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// A value of an event. What it stands for is known once all that is asked is.
     pub fn value(&mut self, which: Which, by: Option<Given>, value: Given) -> Expr {
         let known = self.list.iter().position(|pick| pick.which == which && pick.by == by);

@@ -10,7 +10,7 @@ use tidemill_histories::{History, Random, random_periods};
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
 use tidemill_plan::{
-    Expr, ExprNode, OverDef, Plan, Program, Stmt, StmtNode, TableId, TransactionDef, WindowFunction, WindowsDef,
+    Expr, ExprNode, OverDef, Plan, Program, Stmt, StmtNode, TableId, TopDef, TransactionDef, WindowFunction, WindowsDef,
 };
 use tidemill_reference::Reference;
 use tidemill_runtime::{Engine, EpochSize, Options};
@@ -132,7 +132,7 @@ fn aggregate(function: WindowFunction, value: Option<&str>, by: Option<&str>) ->
 }
 
 /// The plan: the window `w`, and a transaction that adds each close up in a table and gives it on. Without `distinct`
-/// values events of tumbling windows are folded.
+/// values events of windows of time are folded.
 fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
     use WindowFunction as F;
     let sliding = matches!(windows, WindowsDef::Sliding { .. });
@@ -151,6 +151,8 @@ fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
         "min",
         "max",
         "distinct_or_variance",
+        "any",
+        "all",
         "first",
         "last",
         "least",
@@ -158,6 +160,10 @@ fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
         "value_of_greatest",
     ];
     let mut all: Vec<Expr> = whole.iter().chain(&ordered).map(|(f, value)| aggregate(*f, *value, None)).collect();
+    let is_early = || event("number").lt(20);
+    for (function, value) in [(F::Any, is_early()), (F::All, !is_early())] {
+        all.push(ExprNode::Aggregate { function, value: Some(Box::new(value)), by: None, argument: None }.into());
+    }
     if !sliding {
         all.extend([F::First, F::Last].map(|f| aggregate(f, Some("number"), None)));
         all.extend([F::ArgMin, F::ArgMax].map(|f| aggregate(f, Some("number"), Some("value"))));
@@ -222,6 +228,8 @@ fn given(closed: &Closed, by: bool, windows: &WindowsDef, is_distinct: bool) -> 
     row.extend([Value::Int(events.len() as i64), Value::Int(values.len() as i64), Value::Int(sum), mean]);
     row.extend([option(values.iter().min().copied()), option(values.iter().max().copied())]);
     row.push(if is_distinct { Value::Int(distinct.len() as i64) } else { variance(&values) });
+    let is_early = |seen: &Seen| seen.number < 20;
+    row.extend([events.iter().any(is_early), !events.iter().any(is_early)].map(Value::Bool));
     if !matches!(windows, WindowsDef::Sliding { .. }) {
         let some: Vec<&Seen> = events.iter().filter(|seen| seen.value.is_some()).collect();
         // The first of equals.
@@ -289,8 +297,8 @@ fn windows_are_what_they_mean() {
         let sink = sink.expect("every stream has a sink");
         assert_eq!(subject.expected.outputs[sink], expected, "seed {seed}, {windows:?}, by group: {by}, {events:?}");
         let folds = subject.program.transactions.keys().any(|id| subject.program.fold(id).is_some());
-        let is_tumbling = matches!(windows, WindowsDef::Tumbling { .. } | WindowsDef::Calendar(_));
-        assert_eq!(folds, !distinct && is_tumbling, "seed {seed}, {windows:?}");
+        let is_by_count = matches!(windows, WindowsDef::Counting { .. });
+        assert_eq!(folds, !distinct && !is_by_count, "seed {seed}, {windows:?}");
         let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
         for (workers, size) in [(1, EpochSize::Auto), (3, EpochSize::Events(1 + random.below(9)))] {
             engine = engine.with_empty_tables();
@@ -308,32 +316,39 @@ fn windows_are_what_they_mean() {
 /// close in the order of their first events, whichever these are.
 #[test]
 fn windows_hold_folded_events_and_others() {
-    let windows = WindowsDef::Tumbling { length: Value::Int(5_000), origin: 0 };
-    let mut random = Random::new(1);
-    let rows = Vec::from_iter((0..15_000).map(|number: i64| {
-        // Each thousand events begin some groups of a window.
-        let (thousand, groups) = (number / 1_000, if number / 1_000 % 3 == 0 { 900 } else { 50 });
-        let group = 1_000 * thousand + random.int(0, groups);
-        [number, group, random.int(-5, 5), number].map(Value::Int).to_vec()
-    }));
-    let events = rows.len() as u64;
-    let plan = program(&windows, true, false);
-    let subject = Subject::new(History { plan, preload: vec![], sources: vec![rows] });
-    let mut never_folds = subject.program.clone();
-    never_folds.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
-    let run = |program: &Program, workers, size| {
-        let engine = Engine::new(program.clone()).expect("it compiles");
-        let options = Options { workers, epoch: EpochSize::Events(size), ..Options::default() };
-        let outcome = subject.run(&engine, options, 1_000);
-        if let Some(difference) = subject.difference(&outcome) {
-            panic!("{workers} workers, {size} events: {difference}");
+    let length = || Value::Int(5_000);
+    for (windows, events) in [
+        (WindowsDef::Tumbling { length: length(), origin: 0 }, 15_000),
+        (WindowsDef::Sliding { length: length(), every: Value::Int(1_250), origin: 0 }, 9_000),
+        // From the end of the first session on one ends with each event.
+        (WindowsDef::Session { gap: length() }, 5_200),
+    ] {
+        let mut random = Random::new(1);
+        let rows = Vec::from_iter((0..events).map(|number: i64| {
+            // Each thousand events begin some groups of a window.
+            let (thousand, groups) = (number / 1_000, if number / 1_000 % 3 == 0 { 900 } else { 50 });
+            let group = 1_000 * thousand + random.int(0, groups);
+            [number, group, random.int(-5, 5), number].map(Value::Int).to_vec()
+        }));
+        let plan = program(&windows, true, false);
+        let subject = Subject::new(History { plan, preload: vec![], sources: vec![rows] });
+        let mut never_folds = subject.program.clone();
+        never_folds.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
+        let run = |program: &Program, workers, size| {
+            let engine = Engine::new(program.clone()).expect("it compiles");
+            let options = Options { workers, epoch: EpochSize::Events(size), ..Options::default() };
+            let outcome = subject.run(&engine, options, 1_000);
+            if let Some(difference) = subject.difference(&outcome) {
+                panic!("{windows:?}, {workers} workers, {size} events: {difference}");
+            }
+            outcome.scheduled
+        };
+        let all = run(&never_folds, 1, 1_100);
+        for (workers, size) in [(1, 1_000), (1, 1_100), (2, 1_000), (3, 1_100)] {
+            let folded = all - run(&subject.program, workers, size);
+            let some = (1..events as u64).contains(&folded);
+            assert!(some, "{windows:?}: {folded} events are folded, {workers} workers, {size} events");
         }
-        outcome.scheduled
-    };
-    let all = run(&never_folds, 1, 1_100);
-    for (workers, size) in [(1, 1_000), (1, 1_100), (2, 1_000), (3, 1_100)] {
-        let folded = all - run(&subject.program, workers, size);
-        assert!((1..events).contains(&folded), "{folded} events are folded, {workers} workers, {size} events");
     }
 }
 
@@ -372,6 +387,40 @@ fn windows_over_windows_close_at_the_end_of_time() {
         assert_eq!(outcome.outputs[sink.expect("every stream has a sink")], expected, "{times:?}");
         assert_eq!(subject.difference(&outcome), None);
     }
+}
+
+/// A top of windows that close has windows of one instant. Events end no epoch for them: only closes make their rows.
+#[test]
+fn epochs_do_not_end_for_what_follows_from_closes_alone() {
+    let mut plan = program(&WindowsDef::Tumbling { length: Value::Int(100), origin: 0 }, true, true);
+    let over = OverDef {
+        by: vec![],
+        windows: WindowsDef::Counting { count: 1 },
+        early: None,
+        every: None,
+        top: Some(TopDef { count: 2, by: event("count"), ties: true }),
+        first: None,
+        own: vec![],
+    };
+    plan.transactions.push(TransactionDef {
+        name: "hot".into(),
+        inputs: vec![tidemill_plan::build::committed("w")],
+        over: Some(over),
+        join: None,
+        nested: false,
+        roles: vec![],
+        body: vec![],
+    });
+    let event = |at: i64| [at, at * at % 7, at % 5, at].map(Value::Int).to_vec();
+    let sources = vec![(0..2_000).map(event).collect()];
+    let subject = Subject::new(History { plan, preload: vec![], sources });
+    let top = subject.program.sinks.iter().position(|s| subject.program.streams[s.stream].name == "hot");
+    assert!(subject.expected.outputs[top.expect("every stream has a sink")].len() >= 40, "each window has a top");
+    let engine = Engine::new(subject.program.clone()).expect("it compiles");
+    let outcome = subject.run(&engine, Options::default(), 500);
+    assert_eq!(subject.difference(&outcome), None);
+    // Of each window: events, closes, the top.
+    assert!(outcome.epochs <= 20 * 4 + 10, "{} epochs", outcome.epochs);
 }
 
 /// An event at the last instant of all is in a window by count, whatever else is due there.

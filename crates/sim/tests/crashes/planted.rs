@@ -14,7 +14,7 @@ const HANGS_SECONDS: u64 = 30;
 /// The plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
 fn first_plan(bug: Bug) -> u64 {
     match bug {
-        Bug::MergeRepeats => 37,
+        Bug::MergeForgetsGroup | Bug::MergeRepeats => 37,
         Bug::CheckpointRemovesFirst => 50,
         Bug::SnapshotSavesNothing => 60,
         Bug::SnapshotForgetsFailed => 235,

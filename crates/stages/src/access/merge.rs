@@ -2,6 +2,7 @@
 
 use crate::epoch::{Epoch, Flaw};
 use crate::machine::{Machine, Scratch};
+use tidemill_compile::Counter;
 use tidemill_plan::TableId;
 
 /// Merges the groups of all inputs, in their order. The rows were saved where that is wanted.
@@ -11,7 +12,10 @@ pub fn merge(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         let Some(folded) = input.folded.as_mut().filter(|folded| folded.events > 0) else { continue };
         let of = machine.input(id);
         let fold = of.transaction.fold.as_ref().expect("only such a transaction is folded");
-        let counts = of.roles().get(1).map(|role| (input.rows[1][0], counting_cell(machine, role.table)));
+        let counts = of.roles().get(1).map(|role| {
+            let cell = counting_cell(machine, role.table);
+            Counter { row: input.rows[1][0], cell, events: folded.counter[cell / 8] }
+        });
         let table = usize::from(of.roles()[0].table) as u32;
         #[allow(unsafe_code)]
         // SAFETY: prepare found these rows; nothing else touches the tables in the epochs of these events, epochs are
