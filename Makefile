@@ -21,6 +21,9 @@ TIDEMILL_CRASHES ?= 10000
 export TIDEMILL_CRASHES
 TIDEMILL_THREAD_CRASHES ?= 1000
 export TIDEMILL_THREAD_CRASHES
+# After so many seconds none of these suites begins with another plan, so a slow machine runs fewer.
+TIDEMILL_SECONDS ?= 360
+export TIDEMILL_SECONDS
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,7 +51,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 # Of the workspace, so that other crates are compiled as for all other tests, and once.
 LOOM := cargo test --workspace --test loom --features
 
-test-rust: machine ## the crates, with 100,000 random histories and 10,000 crashes
+test-rust: machine ## the crates, with as many random histories and crashes as six minutes allow, 100,000 and 10,000 at most
 	cargo test --workspace
 	$(LOOM) tidemill-schedule/loom
 	$(LOOM) tidemill-state/loom
@@ -60,7 +63,7 @@ test-python: develop ## the package, the command, the examples, the snippets of 
 	$(BIN)/pytest
 
 test-long: machine ## a million random histories, with optimization
-	TIDEMILL_HISTORIES=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
+	TIDEMILL_HISTORIES=1000000 TIDEMILL_SECONDS=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
 
 # Its memory is freed at the end by the system alone, so leaks are not looked for.
 SANITIZE := RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 TIDEMILL_HISTORIES=2000 \
@@ -99,7 +102,7 @@ torture: .SHELLFLAGS := -o pipefail -c
 torture: develop ## a million crashes on simulated storage, power cuts of a real one and more: BUDGET=10 for ten times that
 	@mkdir -p target
 	TIDEMILL_CRASHES=$$(($(BUDGET) * 1000000)) TIDEMILL_THREAD_CRASHES=$$(($(BUDGET) * 100000)) TIDEMILL_KILLS=$$(($(BUDGET) * 5000)) TIDEMILL_FAULTS=$$(($(BUDGET) * 100000)) \
-	TIDEMILL_POWER_CUTS=$$(($(BUDGET) * 1000)) TIDEMILL_OOM_KILLS=$$(($(BUDGET) * 500)) \
+	TIDEMILL_POWER_CUTS=$$(($(BUDGET) * 1000)) TIDEMILL_OOM_KILLS=$$(($(BUDGET) * 500)) TIDEMILL_SECONDS=1000000000 \
 	cargo test --release -p tidemill-sim --test crashes -- --include-ignored --nocapture | tee target/torture.log
 	TIDEMILL_SINK_SEEDS=$$(($(BUDGET) * 100)) cargo test --release -p tidemill-sim --test conformance -- --nocapture
 	TIDEMILL_SERVER_KILLS=$$(($(BUDGET) * 100)) TIDEMILL_SERVER_INPUTS=$$(($(BUDGET) * 50000)) \

@@ -1,8 +1,8 @@
 //! The engine against the serial oracle: random and adversarial histories, over worker counts, epoch
 //! sizes, batch sizes and granularities. States and outputs must be equal bit for bit.
 //!
-//! `TIDEMILL_HISTORIES` sets how many random histories are run, `TIDEMILL_SEED` the first seed. A
-//! failure prints its seed and configuration, which reproduce it.
+//! `TIDEMILL_HISTORIES` sets how many random histories are run, `TIDEMILL_SECONDS` after how many seconds none begins any
+//! more, `TIDEMILL_SEED` the first seed. A failure prints its seed and configuration, which reproduce it.
 
 mod calls;
 mod driven;
@@ -42,6 +42,11 @@ const ORDERED: [Scheme; 5] =
 
 fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
+}
+
+/// Whether a random suite still has time.
+fn has_time(since: Instant) -> bool {
+    since.elapsed().as_secs() < number("TIDEMILL_SECONDS", u64::MAX)
 }
 
 /// The policy as it is, or as often as that with owners of rows.
@@ -254,19 +259,24 @@ fn random_histories() {
     let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let (ways, decided, tally) = (Mutex::new(Vec::new()), AtomicU64::new(0), Mutex::new(Tally::new()));
-    let ahead = Ahead::default();
+    let (ahead, run, start) = (Ahead::default(), AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
         for t in 0..threads {
             let seeds = (first + t..first + plans).step_by(threads as usize);
-            let (ways, decided, tally, ahead) = (&ways, &decided, &tally, &ahead);
+            let (ways, decided, tally, ahead, run) = (&ways, &decided, &tally, &ahead, &run);
             scope.spawn(move || {
-                seeds.for_each(|seed| match seed.is_multiple_of(CALLED) {
-                    true => random_call_plan_histories(seed, tally),
-                    false => random_plan_histories(seed, ways, decided, ahead),
+                seeds.take_while(|_| has_time(start)).for_each(|seed| {
+                    match seed.is_multiple_of(CALLED) {
+                        true => random_call_plan_histories(seed, tally),
+                        false => random_plan_histories(seed, ways, decided, ahead),
+                    }
+                    run.fetch_add(1, Ordering::Relaxed);
                 });
             });
         }
     });
+    let plans = run.into_inner();
+    assert!(plans > 0, "no plan was run");
     let (histories, ways) = (plans * DATA_PER_PLAN * CONFIGURATIONS, ways.into_inner().expect("nobody panicked"));
     let decided = decided.into_inner();
     let tally = tally.into_inner().expect("nobody panicked");

@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_connect::System;
 use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, random_plan};
@@ -394,10 +394,11 @@ fn random_histories_with_crashes() {
     let total = crate::number("TIDEMILL_CRASHES", 600);
     let first = crate::number("TIDEMILL_SEED", 1);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let plans = total.div_ceil(20);
+    let (plans, start) = (total.div_ceil(20), Instant::now());
     std::thread::scope(|scope| {
         for t in 0..threads {
-            scope.spawn(move || (first + t..first + plans).step_by(threads as usize).for_each(crashes_of_plan));
+            let seeds = (first + t..first + plans).step_by(threads as usize);
+            scope.spawn(move || seeds.take_while(|_| crate::has_time(start)).for_each(crashes_of_plan));
         }
     });
 }

@@ -12,7 +12,7 @@
 //! trial fails again, step for step ([`replays`] shows it). Some run it on threads.
 //!
 //! `TIDEMILL_CRASHES` sets how many crashes there must have been on one thread, `TIDEMILL_THREAD_CRASHES` on threads,
-//! `TIDEMILL_SEED` the first seed.
+//! `TIDEMILL_SECONDS` after how many seconds no plan begins any more, `TIDEMILL_SEED` the first seed.
 
 mod beside;
 mod child;
@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use std::env::var;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_runtime::Policy;
 use trials::{At, Trials, Wrongs};
 
@@ -92,17 +92,17 @@ fn random_crashes_on_threads() {
     crashes(number("TIDEMILL_THREAD_CRASHES", 300), Trials::on_threads);
 }
 
-/// Trials until so many processes have crashed.
+/// Trials until so many processes have crashed, or the time is up.
 fn crashes(wanted: u64, trials: fn() -> Trials) {
     let first = number("TIDEMILL_SEED", 1);
-    let totals = Totals::default();
+    let (totals, start, seconds) = (Totals::default(), Instant::now(), number("TIDEMILL_SECONDS", u64::MAX));
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let totals = &totals;
             scope.spawn(move || {
                 let _over = Over(&totals.running[thread]);
                 let (mut plan, mut trials) = (first + thread as u64, trials());
-                while totals.crashes.load(Ordering::Relaxed) < wanted {
+                while totals.crashes.load(Ordering::Relaxed) < wanted && start.elapsed().as_secs() < seconds {
                     plan_trials(plan, &mut trials, totals, thread);
                     plan += 2;
                 }
