@@ -22,7 +22,7 @@ export TIDEMILL_CRASHES
 TIDEMILL_THREAD_CRASHES ?= 1000
 export TIDEMILL_THREAD_CRASHES
 # After so many seconds none of these suites begins with another plan, so a slow machine runs fewer.
-TIDEMILL_SECONDS ?= 360
+TIDEMILL_SECONDS ?= 240
 export TIDEMILL_SECONDS
 
 help: ## this list
@@ -51,7 +51,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 # Of the workspace, so that other crates are compiled as for all other tests, and once.
 LOOM := cargo test --workspace --test loom --features
 
-test-rust: machine ## the crates, with as many random histories and crashes as six minutes allow, 100,000 and 10,000 at most
+test-rust: machine ## the crates, with as many random histories and crashes as four minutes allow, 100,000 and 10,000 at most
 	cargo test --workspace
 	$(LOOM) tidemill-schedule/loom
 	$(LOOM) tidemill-state/loom
