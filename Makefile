@@ -17,12 +17,12 @@ INSTALL := env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin deve
 TIDEMILL_HISTORIES ?= 100000
 export TIDEMILL_HISTORIES
 # Crashes on simulated storage that it recovers from: of engines stepped by one thread, and of engines on threads.
-TIDEMILL_CRASHES ?= 10000
+TIDEMILL_CRASHES ?= 4000
 export TIDEMILL_CRASHES
-TIDEMILL_THREAD_CRASHES ?= 1000
+TIDEMILL_THREAD_CRASHES ?= 400
 export TIDEMILL_THREAD_CRASHES
 # After so many seconds none of these suites begins with another plan, so a slow machine runs fewer.
-TIDEMILL_SECONDS ?= 240
+TIDEMILL_SECONDS ?= 150
 export TIDEMILL_SECONDS
 
 help: ## this list
@@ -51,7 +51,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 # Of the workspace, so that other crates are compiled as for all other tests, and once.
 LOOM := cargo test --workspace --test loom --features
 
-test-rust: machine ## the crates, with as many random histories and crashes as four minutes allow, 100,000 and 10,000 at most
+test-rust: machine ## the crates, with as many random histories and crashes as two and a half minutes allow
 	cargo test --workspace
 	$(LOOM) tidemill-schedule/loom
 	$(LOOM) tidemill-state/loom
