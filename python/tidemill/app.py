@@ -19,6 +19,7 @@ from .errors import PlanError, RunError
 from .inputs import declared_schema, first_rows, input_of, kept_events
 from .joins import How, On, joining
 from .lateness import Duration, Lateness, idle_of, lateness_of, remember_of
+from .latest import add_latest
 from .names import checked, collection_name, foreign, type_name
 from .options import Epoch, Logging, Path, RunOptions, Sync
 from .over import By, Length, Windows, duration_value, offset, parts_of
@@ -458,6 +459,10 @@ class App:
         own_name = self._pick_name(stream, "first", name)
         definition = first_definition(own_name, stream._ref, by, within)
         return self._pick(definition, {"committed": own_name}, name, replace)
+
+    def _latest(self, stream: Stream[E], by: object, name: str | None, replace: bool) -> Table[Any]:
+        """The table of the latest events of a stream by fields."""
+        return add_latest(self, stream, by, name, replace)
 
     def _pick_name(self, stream: Stream[Any], what: str, name: str | None) -> str:
         stem = f"{stream.label.replace('.', '_')}_{what}"

@@ -6,7 +6,8 @@ was written; one that is refused leaves the plan as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _engine, ir
@@ -144,6 +145,19 @@ class PlanBuilder:
             declared[at : at + 1] = before
             raise
         return True
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Takes back what was added within, where something of it is refused."""
+        before = {kind: list(self._declared(kind)) for kind in _KINDS}
+        program = self._program
+        try:
+            yield
+        except Exception:
+            for kind, declared in before.items():
+                self._declared(kind)[:] = declared
+            self._program = program
+            raise
 
     def _check(self, place: str, functions: Mapping[str, Compiled[Any]]) -> None:
         program, errors = _engine.analyze(self._plan)

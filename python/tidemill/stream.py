@@ -15,6 +15,7 @@ from .schema import Event, RecordSchema, Row
 
 if TYPE_CHECKING:
     from .app import App
+    from .table import Table
 
 __all__ = ["Batches", "Clock", "Derived", "Source", "Stream", "StreamJoin", "StreamWindow", "Ticks", "Transaction"]
 
@@ -115,6 +116,18 @@ class Stream(Generic[E]):
         like others. Raises ``PlanError``.
         """
         return self._app._first(self, by, within, name, replace)
+
+    @declaration
+    def latest(self, by: str | Sequence[str], *, name: str | None = None, replace: bool = False) -> Table[Any]:
+        """A table with the latest event of each value of ``by``, a field or several: ``quotes.latest("pair")``.
+
+        It is for joins as of an event: ``trades.map(lambda t, q: {"at": t.at, "price": q.price},
+        q=quotes.latest("pair").read("pair"))`` gives each trade the last quote that stands before it. The key is
+        ``by``, the other columns are the other fields. A transaction of the table's name writes a row for each event,
+        so an event with None in ``by`` counts there as aborted. Nothing deletes rows. Without a ``name`` the latest of
+        one stream by the same fields are one table. Raises ``PlanError``.
+        """
+        return self._app._latest(self, by, name, replace)
 
     @declaration
     def batch(
