@@ -39,11 +39,19 @@ WINNING = """
 """
 # In the order in which auctions close.
 CLOSING = f"({WINNING}) w WINDOW closed AS (PARTITION BY {{key}} ORDER BY expires, auction ROWS {{rows}} PRECEDING)"
-HOT_ITEMS = (
-    "WITH slices AS (SELECT at // ({length} // 5) AS slice, auction, count(*) AS bids FROM events GROUP BY ALL) "
-    'SELECT (slice + 1 + later) * ({length} // 5) AS "end", auction, sum(bids)::BIGINT AS bids '
-    "FROM slices, range(5) r(later) GROUP BY ALL"
-)
+
+
+def sliding_counts(slices: int) -> str:
+    """Bids by auction in windows of so many slices."""
+    every = f"({{length}} // {slices})"
+    return (
+        f"WITH slices AS (SELECT at // {every} AS slice, auction, count(*) AS bids FROM events GROUP BY ALL) "
+        f'SELECT (slice + 1 + later) * {every} AS "end", auction, sum(bids)::BIGINT AS bids '
+        f"FROM slices, range({slices}) r(later) GROUP BY ALL"
+    )
+
+
+HOT_ITEMS = sliding_counts(5)
 
 SQL: Mapping[str, str] = {
     "ysb": f'SELECT {TUMBLING} AS "end", campaign, count(*) AS views FROM events WHERE event_type = 0 GROUP BY ALL',
@@ -79,6 +87,9 @@ SQL: Mapping[str, str] = {
     "q20": "SELECT b.auction, b.bidder, b.price, b.channel, b.at, a.item, a.reserve, a.expires, a.seller, a.category "
     "FROM (SELECT * FROM events WHERE kind = 2) b "
     "JOIN (SELECT * FROM events WHERE kind = 1 AND category = 10) a ON b.auction = a.id",
+    "nb7": f'SELECT {TUMBLING} AS "end", auction, max(price) AS price FROM events GROUP BY ALL',
+    "nbq5": sliding_counts(6),
+    "cm": f'SELECT {TUMBLING} AS "end", job, avg(cpu) AS cpu FROM events GROUP BY ALL',
 }
 
 Tables = Mapping[str, pl.LazyFrame]
@@ -127,10 +138,10 @@ def local_items(tables: Tables, length: int) -> pl.LazyFrame:
     return joined.select("id", "name", "city", "state")
 
 
-def hot_items(tables: Tables, length: int) -> pl.LazyFrame:
-    every = length // 5
+def hot_items(tables: Tables, length: int, count: int = 5) -> pl.LazyFrame:
+    every = length // count
     slices = tables["events"].group_by((pl.col("at") // every).alias("slice"), "auction").agg(bids=pl.len())
-    later = pl.LazyFrame({"later": range(5)})
+    later = pl.LazyFrame({"later": range(count)})
     ends = ((pl.col("slice") + pl.col("later") + 1) * every).alias("end")
     return slices.join(later, how="cross").group_by(ends, "auction").agg(pl.col("bids").sum())
 
@@ -228,9 +239,12 @@ POLARS: Mapping[str, Callable[[Tables, int], pl.LazyFrame]] = {
     ),
     "q17": lambda t, length: bids(t).group_by("auction", day(length)).agg(*in_ranks("bids", None), *prices()),
     "q20": expanded,
+    "nb7": lambda t, length: t["events"].group_by(end(length), "auction").agg(PRICE.max()),
+    "nbq5": lambda t, length: hot_items(t, length, 6),
+    "cm": lambda t, length: t["events"].group_by(end(length), "job").agg(pl.col("cpu").mean()),
 }
 
 # The same query with other knobs.
-SAME = {"ysb-10m": "ysb"}
+SAME = {"ysb-10m": "ysb", "nb8": "q8"}
 # Of equal prices they may take any.
 ANY_OF_EQUALS = {"q7": ["auction"]}

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_connect::System;
-use tidemill_runtime::{Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary};
+use tidemill_runtime::{
+    Durability, Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary,
+};
 
 /// Hands over one batch.
 pub struct Once(pub Option<RecordBatch>);
@@ -145,7 +147,8 @@ pub fn run(engine: &Engine, events: &RecordBatch, options: Options) -> (Summary,
 pub fn run_counted(engine: &Engine, source: Box<dyn Source>, options: Options) -> (Summary, u64) {
     let rows = Arc::new(AtomicU64::new(0));
     let sinks = engine.program().sinks.iter().map(|_| Box::new(Counted(rows.clone())) as Box<dyn Sink>).collect();
-    let summary = run_from(engine, source, sinks, options, Arc::new(System::new()), None);
+    let request = Request { options, ..Request::new(vec![source], sinks, Arc::new(System::new())) };
+    let summary = engine.run(request, &mut || {}).expect("a run in memory");
     (summary, rows.load(Ordering::Relaxed))
 }
 
@@ -173,6 +176,17 @@ pub struct Ran {
 
 /// One run over a batch.
 pub fn run_and_keep(engine: &Engine, events: &RecordBatch, arrival: Arrival, options: Options) -> Ran {
+    run_with_state(engine, events, arrival, options, None)
+}
+
+/// One run over a batch, with a state if one is given.
+pub fn run_with_state(
+    engine: &Engine,
+    events: &RecordBatch,
+    arrival: Arrival,
+    options: Options,
+    durability: Option<Durability>,
+) -> Ran {
     let kept: Vec<Kept> = engine.program().sinks.iter().map(|_| Kept::default()).collect();
     let sinks = kept.iter().map(|kept| Box::new(kept.clone()) as Box<dyn Sink>).collect();
     let clock = Arc::new(System::new());
@@ -184,19 +198,13 @@ pub fn run_and_keep(engine: &Engine, events: &RecordBatch, arrival: Arrival, opt
         }
     };
     let records = Kept::default();
-    let summary = run_from(engine, source, sinks, options, clock, Some(Box::new(records.clone())));
+    let request = Request {
+        options,
+        records: Some(Box::new(records.clone())),
+        durability,
+        ..Request::new(vec![source], sinks, clock)
+    };
+    let summary = engine.run(request, &mut || {}).expect("a run");
     let batches = |kept: Kept| std::mem::take(&mut *kept.0.lock().expect("nobody panics with it"));
     Ran { summary, outputs: kept.into_iter().map(batches).collect(), records: batches(records) }
-}
-
-fn run_from(
-    engine: &Engine,
-    source: Box<dyn Source>,
-    sinks: Vec<Box<dyn Sink>>,
-    options: Options,
-    clock: Arc<System>,
-    records: Option<Box<dyn Sink>>,
-) -> Summary {
-    let request = Request { options, records, ..Request::new(vec![source], sinks, clock) };
-    engine.run(request, &mut || {}).expect("a run in memory")
 }

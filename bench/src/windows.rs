@@ -12,10 +12,13 @@ use crate::workloads::windows::{Baseline, Plain, Query, Shape, WINDOW_WORKLOADS,
 use arrow_array::RecordBatch;
 use clap::Parser;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tidemill_connect::open_state;
 use tidemill_plan::analyze;
-use tidemill_runtime::{Engine, EpochSize, Options, Scheduling, Summary};
+use tidemill_runtime::{
+    Durability, DurabilityOptions, Engine, EpochSize, LatencySummary, Options, Scheduling, Summary,
+};
 
 /// Windows over streams against loops: million events/s, the ratio to the faster loop, memory.
 ///
@@ -64,6 +67,13 @@ pub struct Windows {
     /// How two workers and more schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
+    /// A folder for states, which are removed: measure the engine with a state, too.
+    #[arg(long)]
+    state: Option<PathBuf>,
+    /// Shares of the engine's rate: run it again with events that arrive so fast, and show latencies from when an event was
+    /// due until its results were released.
+    #[arg(long, value_delimiter = ',', value_parser = share, conflicts_with = "csv")]
+    open_loop: Vec<f64>,
     /// Show the seconds of each stage.
     #[arg(long)]
     stages: bool,
@@ -124,6 +134,10 @@ struct Runs {
     baselines: Vec<Vec<f64>>,
     /// Of the engine.
     seconds: Vec<f64>,
+    /// Of the engine with a state, its last checkpoint included; none where it is not asked for.
+    durable: Vec<f64>,
+    /// By share of the engine's rate, the latencies of each round.
+    latencies: Vec<Vec<LatencySummary>>,
     results: usize,
     tables: Tables,
     /// The most that a run held beyond what was held before: tables, epochs in flight, all results.
@@ -241,14 +255,17 @@ impl<'a> Bench<'a> {
         workers: usize,
         workload: &WindowWorkload,
         shape: &Shape,
+        arrival: Arrival,
+        state: Option<&Path>,
     ) -> (Summary, Vec<RecordBatch>, Tables, u64) {
         let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
         preload(&engine, &self.query);
         let before = memory::resident();
         memory::reset_peak();
+        let durability = state.map(|folder| durability(&engine, folder));
         pin(workers == 1);
-        let arrival = Arrival::WhenThereIsRoom { size: shape.events };
-        let mut ran = run::run_and_keep(&engine, &self.query.events, arrival, self.options.engine(workers));
+        let (events, options) = (&self.query.events, self.options.engine(workers));
+        let mut ran = run::run_with_state(&engine, events, arrival, options, durability);
         pin(false);
         let peak = memory::peak().saturating_sub(before);
         let is_same = self.expected.of_batches(&ran.outputs[0]) == self.expected;
@@ -265,7 +282,8 @@ impl<'a> Bench<'a> {
     fn run(&mut self, way: usize, workload: &WindowWorkload, shape: &Shape) {
         let workers = self.options.workers[way];
         let (summary, results, tables, peak) = steadily(|| {
-            let (summary, results, tables, peak) = self.run_engine(workers, workload, shape);
+            let arrival = Arrival::WhenThereIsRoom { size: shape.events };
+            let (summary, results, tables, peak) = self.run_engine(workers, workload, shape, arrival, None);
             (summary, results.iter().map(RecordBatch::num_rows).sum(), tables, peak)
         });
         if self.options.stages {
@@ -277,7 +295,32 @@ impl<'a> Bench<'a> {
         let runs = &mut self.runs[way];
         runs.seconds.push(summary.seconds);
         (runs.results, runs.tables, runs.peak) = (results, tables, peak.max(runs.peak));
+        self.run_durable(way, workload, shape);
+        let per_second = shape.events as f64 / summary.seconds;
+        for share in 0..self.options.open_loop.len() {
+            let arrival = Arrival::PerSecond(per_second * self.options.open_loop[share]);
+            let (Summary { latency, .. }, ..) = self.run_engine(workers, workload, shape, arrival, None);
+            let latencies = &mut self.runs[way].latencies;
+            latencies.resize_with(self.options.open_loop.len(), Vec::new);
+            latencies[share].push(latency);
+        }
     }
+
+    fn run_durable(&mut self, way: usize, workload: &WindowWorkload, shape: &Shape) {
+        let (Some(folder), workers) = (&self.options.state, self.options.workers[way]) else { return };
+        let folder = folder.join(workload.name);
+        let arrival = Arrival::WhenThereIsRoom { size: shape.events };
+        let (summary, ..) = steadily(|| self.run_engine(workers, workload, shape, arrival, Some(&folder)));
+        std::fs::remove_dir_all(&folder).expect("our own folder");
+        self.runs[way].durable.push(summary.seconds);
+    }
+}
+
+/// A new state in a folder, which is removed before if it is there.
+fn durability(engine: &Engine, folder: &Path) -> Durability {
+    let _ = std::fs::remove_dir_all(folder);
+    let options = DurabilityOptions { is_final: true, ..DurabilityOptions::default() };
+    Durability { directory: open_state(folder, engine.program(), None).expect("a state"), options }
 }
 
 /// A query whose loops leave out what is late, where something is.

@@ -5,6 +5,7 @@ use crate::median::median;
 use crate::rounds::Spread;
 use crate::workloads::windows::{Baseline, Shape, WindowWorkload};
 use std::io::Write;
+use tidemill_runtime::LatencySummary;
 
 /// Above the lines of the table.
 pub const HEADER: &str = "                                                         |                                            million events/s | ratio |
@@ -36,6 +37,18 @@ impl Bench<'_> {
             print!(" {engine:>9.2} | {:>5.3} |", engine / best);
             let (kib, mib) = (tables.bytes >> 10, peak >> 20);
             println!(" {results:>9} | {kib:>10} {:>8} {mib:>8} | equal", tables.slots);
+            if !runs.durable.is_empty() {
+                let with = rate(&runs.durable);
+                println!("           with a state: {with:.2} million events/s, {:.3} of without", with / engine);
+            }
+            for (share, latencies) in self.options.open_loop.iter().zip(&runs.latencies) {
+                let of = |of: fn(&LatencySummary) -> f64| median(&latencies.iter().map(of).collect::<Vec<_>>());
+                let [p50, p99, p999] = [of(|l| l.p50_ms), of(|l| l.p99_ms), of(|l| l.p999_ms)];
+                let most = of(|latency| latency.max_ms);
+                println!(
+                    "           at {share} of it: p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2}, at most {most:.2} ms"
+                );
+            }
         }
     }
 
@@ -75,6 +88,7 @@ impl Bench<'_> {
             let Runs { seconds, results, tables, peak, .. } = runs;
             let more = format!("{results},{},{},{}", tables.bytes >> 10, tables.slots, peak >> 20);
             line("engine", workers.to_string(), seconds, more);
+            line("state", workers.to_string(), &runs.durable, ",,,".into());
         }
     }
 }

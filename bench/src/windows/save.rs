@@ -1,6 +1,7 @@
 //! The input and the results of a workload as files, for other programs that run the same query.
 
 use super::Bench;
+use crate::run::Arrival;
 use crate::workloads::windows::{Shape, WindowWorkload};
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
@@ -12,7 +13,8 @@ impl Bench<'_> {
     /// gives is what the loop gives.
     pub fn save(&mut self, folder: &Path, workload: &WindowWorkload, shape: &Shape) {
         std::fs::create_dir_all(folder).unwrap_or_else(|error| panic!("{} cannot be made: {error}", folder.display()));
-        let (_, results, ..) = self.run_engine(1, workload, shape);
+        let arrival = Arrival::WhenThereIsRoom { size: shape.events };
+        let (_, results, ..) = self.run_engine(1, workload, shape, arrival, None);
         write(&folder.join("results.arrow"), &results);
         write(&folder.join("events.arrow"), std::slice::from_ref(&self.query.events));
         for (name, rows) in &self.query.tables {

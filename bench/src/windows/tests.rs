@@ -88,6 +88,11 @@ fn a_small_report_runs() {
     let small = || small.into_iter().chain(["--rate", "500"]);
     Windows::parse_from(small()).report();
     Windows::parse_from(small().chain(["--csv"])).report();
+    let folder = std::env::temp_dir().join(format!("tidemill-bench-states-{}", std::process::id()));
+    let state = folder.to_str().expect("UTF-8");
+    let more = ["--workloads", "ysb,q11,ro", "--state", state, "--open-loop", "0.5"];
+    Windows::parse_from(small().chain(more)).report();
+    std::fs::remove_dir_all(&folder).expect("our own folder");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Windows and queries over streams: Yahoo's benchmark, taxi rides, Linear Road, and queries of NEXMark, each with the
-//! loops that one would write by hand over the same columns.
+//! Windows and queries over streams: Yahoo's benchmark, taxi rides, Linear Road, queries of NEXMark, and those of the thesis'
+//! chapters 4 and 5, each with the loops that one would write by hand over the same columns.
 //!
 //! Event times are milliseconds as ints, and do not fall. A loop keeps what is open and puts out what closes; it holds
 //! groups by a hash map, and, where keys are small numbers, by an array as well. The faster of the two is the loop that
@@ -7,8 +7,10 @@
 
 mod ads;
 mod baselines;
+mod counters;
 mod groups;
 mod linear_road;
+mod machines;
 mod nexmark;
 mod query;
 mod rides;
@@ -70,7 +72,8 @@ const fn tumbling(
     WindowWorkload { parallel: Some(parallel), ..skewed(name, groups, length, query) }
 }
 
-const DAY: i64 = 86_400;
+const HOUR: i64 = 3_600;
+const DAY: i64 = 24 * HOUR;
 /// For windows with many different values: the engine looks through all of them for each event.
 const SECOND: i64 = 1;
 
@@ -104,6 +107,12 @@ pub static WINDOW_WORKLOADS: &[WindowWorkload] = &[
     nexmark("q18", 0, nexmark::latest::last_bids),
     nexmark("q19", 0, nexmark::latest::highest_bids),
     nexmark("q20", 0, nexmark::lookups::expanded),
+    WindowWorkload { rate: 20_000, ..skewed("nb7", 10_000, 60, nexmark::highest::by_auction) },
+    WindowWorkload { rate: 50, ..nexmark("nb8", 12 * HOUR, nexmark::new_sellers::of_four_auctions) },
+    nexmark("nb11", 10, nexmark::sessions::pairs),
+    WindowWorkload { rate: 20_000, ..skewed("nbq5", 10_000, 60, nexmark::hot_items::aggregate) },
+    skewed("cm", 10_000, 2, machines::query),
+    skewed("ro", 1_000_000, 0, counters::query),
 ];
 
 /// The events that are not late: those whose time, the first column, is not below one before. In the order of time already,

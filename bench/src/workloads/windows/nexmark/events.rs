@@ -1,5 +1,6 @@
-//! The events of NEXMark: of 50 one is a new person, three are new auctions, and 46 are bids, in this order. One stream
-//! holds all three, as in github.com/nexmark/nexmark, each with its own columns and zeros in those of the others.
+//! The events of NEXMark: of 50 one is a new person, three are new auctions, and 46 are bids, in this order; those of the
+//! thesis' queries have other shares. One stream holds all three, as in github.com/nexmark/nexmark, each with its own columns
+//! and zeros in those of the others.
 //!
 //! Hot keys, proportions and prices are those of Apache Beam's generator: half of the bids are on the hot auction, which is
 //! the first of the last hundred; three of four are by a hot bidder, and as many auctions by a hot seller. The others are on
@@ -43,10 +44,38 @@ pub const PERSON: i64 = 0;
 pub const AUCTIONED: i64 = 1;
 pub const BID: i64 = 2;
 
-/// Of 50 events.
-const PERSONS: usize = 1;
-const AUCTIONS: usize = 3;
-const ALL: usize = 50;
+/// How many come of each kind, one after the other.
+#[derive(Clone, Copy)]
+pub struct Mix {
+    /// New persons, at least 1.
+    pub persons: usize,
+    /// New auctions.
+    pub auctions: usize,
+    /// Bids.
+    pub bids: usize,
+}
+
+/// Of the thesis' NB8: four auctions for each seller.
+pub const FOUR_AUCTIONS: Mix = Mix { persons: 1, auctions: 4, bids: 0 };
+/// Of the thesis' NB11: four bids for each person.
+pub const FOUR_BIDS: Mix = Mix { persons: 1, auctions: 0, bids: 4 };
+/// Of NEXMark.
+pub const NEXMARK: Mix = Mix { persons: 1, auctions: 3, bids: 46 };
+
+impl Mix {
+    fn all(self) -> usize {
+        self.persons + self.auctions + self.bids
+    }
+
+    /// The last person and the last auction that came up to an event, counted from 0, that event included; −1 of none.
+    fn last(self, number: usize) -> [i64; 2] {
+        let (rounds, place) = (number / self.all(), number % self.all());
+        let auctions = (place + 1).saturating_sub(self.persons).min(self.auctions);
+        let persons = (place + 1).min(self.persons);
+        [(rounds * self.persons + persons) as i64 - 1, (rounds * self.auctions + auctions) as i64 - 1]
+    }
+}
+
 /// The first id of persons and of auctions.
 const FIRST_ID: i64 = 1000;
 /// The least category of five.
@@ -79,13 +108,6 @@ pub fn stream(kind: i64) -> StreamRef {
     named(["people", "auctions", "bids"][kind as usize])
 }
 
-/// The last person and the last auction that came up to an event, counted from 0, that event included; −1 of none.
-fn last(number: usize) -> [i64; 2] {
-    let (rounds, place) = (number / ALL, number % ALL);
-    let auctions = place.saturating_sub(PERSONS - 1).min(AUCTIONS);
-    [(rounds * PERSONS + (place + 1).min(PERSONS)) as i64 - 1, (rounds * AUCTIONS + auctions) as i64 - 1]
-}
-
 /// A price: between 1 and 1,000,000 in hundredths, its logarithm uniform.
 fn price(random: &mut Random) -> i64 {
     (10f64.powf(random.unit() * 6.0) * 100.0).round() as i64
@@ -97,25 +119,30 @@ fn recent(random: &mut Random, last: i64, count: i64) -> i64 {
     first + random.below((last - first + 1) as u64) as i64
 }
 
-/// The events.
+/// Those of NEXMark.
 pub fn events(plan: &Plan, shape: &Shape) -> RecordBatch {
+    mixed_events(plan, shape, NEXMARK)
+}
+
+/// Events of these shares. Where there are no auctions, all bids are on one that never came.
+pub fn mixed_events(plan: &Plan, shape: &Shape, mix: Mix) -> RecordBatch {
     let mut random = Random::new(42);
     let groups = shape.groups as i64;
     let mut columns: Vec<Vec<i64>> = NAMES.iter().map(|_| Vec::with_capacity(shape.events)).collect();
     // Until so many later auctions have come, an auction is open on average.
-    let open_for = (shape.at(shape.groups as usize * ALL / AUCTIONS) * 2).max(1) as u64;
+    let open_for = (shape.at(shape.groups as usize * mix.all() / mix.auctions.max(1)) * 2).max(1) as u64;
     for number in 0..shape.events {
-        let [person, auction] = last(number);
+        let [person, auction] = mix.last(number);
         let mut row = [0; NAMES.len()];
         row[AT] = shape.at(number);
-        let place = number % ALL;
-        if place < PERSONS {
+        let place = number % mix.all();
+        if place < mix.persons {
             row[KIND] = PERSON;
             row[ID] = FIRST_ID + person;
             row[NAME] = random.below(99) as i64;
             row[CITY] = random.below(CITIES) as i64;
             row[STATE] = random.below(STATES) as i64;
-        } else if place < PERSONS + AUCTIONS {
+        } else if place < mix.persons + mix.auctions {
             row[KIND] = AUCTIONED;
             row[ID] = FIRST_ID + auction;
             let is_hot = random.below(4) > 0;
@@ -129,6 +156,7 @@ pub fn events(plan: &Plan, shape: &Shape) -> RecordBatch {
         } else {
             row[KIND] = BID;
             let is_hot = random.below(2) > 0;
+            let auction = auction.max(0);
             row[AUCTION] = FIRST_ID + if is_hot { auction / HOT * HOT } else { recent(&mut random, auction, groups) };
             // The second of a hundred, so that hot bidders are not hot sellers.
             let is_hot = random.below(4) > 0;

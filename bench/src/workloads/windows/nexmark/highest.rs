@@ -1,7 +1,10 @@
-//! NEXMark q7: the highest bid of each tumbling window, the first of equals. One group, so every event changes one row.
+//! NEXMark q7: the highest bid of each tumbling window, the first of equals. One group, so every event changes one row. And the
+//! thesis' NB7 (4.7): the highest price of each auction in each tumbling window.
 
 use super::super::baselines::{Aggregation, Baseline, Best};
+use super::super::groups::{ByArray, ByMap, Groups, Index};
 use super::super::query::{Query, Shape, argmax, end_of, of, tumbling};
+use super::super::rows::Rows;
 use super::bids::{AT, AUCTION, PRICE, bids, plan};
 use crate::workloads::columns::column;
 use crate::workloads::input::Output;
@@ -9,7 +12,46 @@ use arrow_array::RecordBatch;
 use tidemill_plan::WindowFunction;
 use tidemill_plan::build::event;
 
-/// Plan, events and the loop.
+/// NB7: plan, events and loops.
+pub fn by_auction(shape: &Shape) -> Query {
+    let highest = ("price", of(WindowFunction::Max, "price"));
+    let fields = [("end", event("end")), ("auction", event("auction")), highest];
+    let plan = plan("highest bids", "result", &["auction"], tumbling(shape), fields);
+    let events = bids(&plan, shape);
+    let length = shape.length_ms();
+    Query {
+        plan,
+        tables: vec![],
+        events,
+        needed: &[AT, AUCTION, PRICE],
+        by_map: Box::new(move |events| run_by_auction::<ByMap>(events, length)),
+        by_array: Some(Box::new(move |events| run_by_auction::<ByArray>(events, length))),
+    }
+}
+
+/// Prices are above 0 or are it, so none yet is below all.
+fn run_by_auction<I: Index>(events: &RecordBatch, length: i64) -> Output {
+    let [at, auction, price] = [AT, AUCTION, PRICE].map(|number| column(events, number));
+    let mut rows = Rows::new(["end", "auction", "price"]);
+    let mut open = Groups::<I, i64>::default();
+    let mut end = i64::MIN;
+    let mut close = |open: &mut Groups<I, i64>, end: i64| {
+        open.iter().for_each(|&(auction, price)| rows.push([end, auction, price]));
+        open.clear();
+    };
+    for ((&at, &auction), &price) in at.iter().zip(auction).zip(price) {
+        if at >= end {
+            close(&mut open, end);
+            end = end_of(at, length);
+        }
+        let highest = open.group(auction);
+        *highest = price.max(*highest);
+    }
+    close(&mut open, end);
+    rows.output()
+}
+
+/// q7: plan, events and the loop.
 pub fn query(shape: &Shape) -> Query {
     let fields =
         [("end", event("end")), ("auction", argmax("price", "auction")), ("price", of(WindowFunction::Max, "price"))];

@@ -1,15 +1,27 @@
-//! NEXMark q8: the auctions of persons who registered in the same tumbling window, with their reserves.
+//! NEXMark q8: the auctions of persons who registered in the same tumbling window, with their reserves. The thesis' NB8 (4.7)
+//! is the same of four auctions a person, in longer windows.
 
 use super::super::query::{Query, Shape, end_of, tumbling};
 use super::super::rows::Rows;
-use super::events::{AT, AUCTIONED, ID, KIND, NAME, PERSON, RESERVE, SELLER, events, of, plan, stream};
+use super::events::{AT, AUCTIONED, ID, KIND, NAME, PERSON, RESERVE, SELLER, of, plan, stream};
+use super::events::{FOUR_AUCTIONS, Mix, NEXMARK, mixed_events};
 use crate::workloads::input::{Map, Output};
 use arrow_array::RecordBatch;
 use tidemill_plan::build::{committed, event};
 use tidemill_plan::{JoinBound, JoinDef, JoinHow, TransactionDef};
 
-/// Plan, events and the loop.
+/// q8.
 pub fn query(shape: &Shape) -> Query {
+    of_mix(shape, NEXMARK)
+}
+
+/// NB8.
+pub fn of_four_auctions(shape: &Shape) -> Query {
+    of_mix(shape, FOUR_AUCTIONS)
+}
+
+/// Plan, events and the loop.
+fn of_mix(shape: &Shape, mix: Mix) -> Query {
     let join = JoinDef {
         left: "p".into(),
         right: Some("a".into()),
@@ -25,7 +37,7 @@ pub fn query(shape: &Shape) -> Query {
         .build();
     let sellers = plan.transactions.pop().expect("it was just added");
     plan.transactions.push(TransactionDef { join: Some(join), ..sellers });
-    let events = events(&plan, shape);
+    let events = mixed_events(&plan, shape, mix);
     let length = shape.length_ms();
     let by_map = Box::new(move |events: &RecordBatch| run(events, length));
     Query { plan, tables: vec![], events, needed: &[AT, KIND, ID, NAME, SELLER, RESERVE], by_map, by_array: None }
