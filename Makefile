@@ -127,9 +127,10 @@ clean: ## remove all that was built, set up or made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache python/tidemill/*.so examples/data examples/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The package in .venv: unoptimized for the tests, optimized for the demo.
+# The package in .venv: for the tests unoptimized, of what the tests of the crates have compiled, so with their feature
+# `planted`, which takes the place of the features in pyproject.toml; for the demo optimized.
 develop: $(READY)
-	$(INSTALL)
+	$(INSTALL) --features pyo3/extension-module,planted
 
 release: $(READY)
 	$(INSTALL) --release

@@ -12,6 +12,16 @@ use tidemill_sim::panic_message;
 
 /// Before a bug is given up on.
 const PLANS_FOR_A_BUG: u64 = 200;
+
+/// The plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
+fn first_plan(wrong: Wrong) -> u64 {
+    match wrong {
+        Wrong::Planted(Bug::CheckpointForgetsKeys) => 10,
+        Wrong::Planted(Bug::AnswersAgainUnsynced) => 39,
+        _ => 1,
+    }
+}
+
 const HISTORIES_PER_PLAN: u64 = 12;
 
 /// Tables, outputs or replies are not those of the oracle, at the end or where an epoch is run again.
@@ -68,7 +78,8 @@ impl Pair {
 /// Looks for a history that shows what is wrong; why none was found.
 fn look_for(wrong: Wrong, shows: &[&str]) -> Result<(), String> {
     let mut search = Search::new(wrong, shows);
-    for seed in 1..=PLANS_FOR_A_BUG {
+    let first = first_plan(wrong);
+    for seed in (first..=PLANS_FOR_A_BUG).chain(1..first) {
         let mut pair = Pair::new(seed, wrong);
         for data_seed in seed * 1_000..seed * 1_000 + HISTORIES_PER_PLAN {
             let (preload, sources) = random_data(pair.with.program(), data_seed, DataShape::random(data_seed));
