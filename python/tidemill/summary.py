@@ -10,6 +10,7 @@ __all__ = [
     "DurabilitySummary",
     "FailedSummary",
     "LatencySummary",
+    "LeftOutSummary",
     "MemorySummary",
     "PolicySummary",
     "RunSummary",
@@ -72,6 +73,16 @@ class FailedSummary:
 
     stream: str = ""
     events: int = 0
+
+
+@dataclass(frozen=True)
+class LeftOutSummary:
+    """Times that were left out, as more than 10,000 lay between two events."""
+
+    stream: str = ""
+    """Ticks, or ``NAME.rows`` of a window with ``every=``."""
+    times: int = 0
+    """Those beyond the first 10,000 of each gap."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,8 @@ class RunSummary:
     sources: tuple[SourceSummary, ...] = ()
     transactions: tuple[TransactionSummary, ...] = ()
     failed: tuple[FailedSummary, ...] = ()
+    left_out: tuple[LeftOutSummary, ...] = ()
+    """By stream of ticks, and of windows with ``every=``."""
     epochs: int = 0
     policies: tuple[PolicySummary, ...] = ()
     """How they were scheduled, in the order in which the policies were first used."""
@@ -206,6 +219,7 @@ class RunSummary:
             "sources": tuple(_known(SourceSummary, s) for s in data.get("sources", ())),
             "transactions": tuple(_known(TransactionSummary, t) for t in transactions),
             "policies": tuple(_known(PolicySummary, p) for p in data.get("policies", ())),
+            "left_out": tuple(_known(LeftOutSummary, o) for o in data.get("left_out", ())),
             "failed": tuple(_known(FailedSummary, f) for f in data.get("failed", ())),
             "latency": _known(LatencySummary, data.get("latency", {})),
             "durability": _durability(data.get("durability")),

@@ -45,6 +45,13 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
     for failed in &summary.failed {
         let _ = writeln!(text, "  stream {}: {} failed", failed.stream, count(failed.events));
     }
+    for left_out in &summary.left_out {
+        let times = count(left_out.times);
+        let _ = match left_out.stream.strip_suffix(".rows") {
+            Some(window) => writeln!(text, "  window {window}: {times} closes without events left out, in long gaps"),
+            None => writeln!(text, "  stream {}: {times} ticks left out, in long gaps", left_out.stream),
+        };
+    }
     let latency = &summary.latency;
     let _ = writeln!(
         text,

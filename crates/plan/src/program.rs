@@ -533,6 +533,17 @@ impl Due {
         (before < TICKS_MAX).then_some(next)
     }
 
+    /// How many times of the grid are left out where events pass up to a time: `known` and `last` are as of
+    /// [`Due::next_tick`] before that.
+    pub fn left_out(&self, known: Option<i64>, last: i64, until: i64) -> u64 {
+        let (Bound::Ticks { every, .. } | Bound::Rows { every, .. }) = self.bound else {
+            unreachable!("they are at the times of a grid")
+        };
+        let Some(first) = self.bound.after(last) else { return 0 };
+        let next = known.map_or(first, |known| known.max(first));
+        if next > until { 0 } else { (until.abs_diff(next) / every as u64).saturating_add(1) }
+    }
+
     /// The next boundary of [`Bound::Rows`]: `known` and `last` are as of ticks. `end`: at the end of time, the greatest time
     /// that was shown; no window has rows that begins after it.
     pub fn next_rows(&self, known: Option<i64>, last: i64, end: Option<i64>) -> Option<i64> {

@@ -187,6 +187,16 @@ impl Agenda {
         Ok(rows.events)
     }
 
+    /// By stream of times of a grid: how many are left out where events pass after some up to `last`, up to `until`.
+    pub fn left_out(&self, machine: &Machine, last: Option<i64>, until: Option<i64>) -> Vec<(StreamId, u64)> {
+        let (Some(last), Some(until)) = (last, until) else { return Vec::new() };
+        let of = |(next, &stream): (&Next, &StreamId)| {
+            let grid = next.due.as_ref().filter(|due| due.is_ticks() || due.is_rows())?;
+            Some((stream, grid.left_out(next.known, last, until))).filter(|&(_, count)| count > 0)
+        };
+        self.dues.iter().zip(&machine.wiring.dues).filter_map(of).collect()
+    }
+
     /// Notes that an epoch was cut; `first` is the time of its first event.
     pub fn passes(&mut self, cut: &Cut, first: Option<i64>) {
         let (from, time) = match cut {

@@ -24,9 +24,6 @@ use tidemill_stages::gate::{Cut, Gate, SourcePosition};
 use tidemill_stages::io::IoFailure;
 use tidemill_state::Table;
 
-/// The interval at which the gate checks whether the epochs before what is due were accessed, nanoseconds.
-const DUE_POLL: u64 = 20_000;
-
 const SENT_AFTER_END: &str = "events were sent to it after it had ended";
 
 /// Gathers epochs and cuts them.
@@ -330,9 +327,8 @@ impl Gatherer {
     /// Runs what is due at a boundary, once all epochs before were accessed: the rows of one stream in one epoch. Rows that
     /// it makes due at the same boundary are in streams that come later.
     fn run_due(&mut self, mut epoch: Box<Epoch>, at: DueCut) -> Result<Progress, RunError> {
-        if !self.pipeline.tasks().has_accessed(self.number) {
-            let until = self.on.environment.now() + DUE_POLL;
-            return self.wait(Phase::Due(epoch, at), Some(until));
+        if !self.pipeline.tasks().awaits(self.number) {
+            return self.wait(Phase::Due(epoch, at), None);
         }
         let DueCut { mut due, boundary } = at;
         let is_replay = self.replay.is_some();
@@ -373,6 +369,7 @@ impl Gatherer {
             epoch.input.snapshot_due.is_none() && !epoch.accessed.has_snapshot,
             "an epoch begins without a snapshot"
         );
+        let last = self.gate.last_time();
         if !self.gate.cut(cut, &mut epoch) {
             let replay = self.replay.as_ref();
             let error = replay.map(|replay| replay.too_few_events(self.number));
@@ -381,6 +378,7 @@ impl Gatherer {
         if let Cut::Due(at) = cut {
             epoch.input.due = Some(*at);
         }
+        epoch.input.left_out = self.agenda.left_out(&self.on.machine, last, self.gate.last_time());
         self.agenda.passes(cut, epoch.input.least_time);
         self.number += 1;
         let mut savepoints = Vec::new();

@@ -43,8 +43,8 @@ pub use session::{
     TablesAt,
 };
 pub use summary::{
-    FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
-    WorkerSummary,
+    FailedSummary, LatencySummary, LeftOutSummary, PolicySummary, SourceSummary, StageSummary, Summary,
+    TransactionSummary, WorkerSummary,
 };
 pub use tidemill_durability::{NoPlace, Place};
 pub use tidemill_recovery::{

@@ -13,7 +13,7 @@ use tidemill_recovery::Failure;
 use tidemill_schedule::Worker;
 use tidemill_stages::access::stage::{AccessStage, Crew};
 use tidemill_stages::access::together::{Job, Role, Sharing};
-use tidemill_stages::actor::{Actor, Outbox, Progress};
+use tidemill_stages::actor::{Actor, Bell, Outbox, Progress};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::finish::finish;
@@ -30,6 +30,8 @@ pub struct Pipeline {
     tasks: Tasks<Box<Epoch>, Job>,
     seats: usize,
     sizes: Mutex<Sizes>,
+    /// Rung when the epochs were accessed that the gate waits for.
+    gate: Arc<Bell>,
 }
 
 /// How large epochs are cut.
@@ -40,7 +42,7 @@ struct Sizes {
 }
 
 impl Pipeline {
-    /// A pipeline for this number of workers; `first` is the number of the first epoch.
+    /// A pipeline for this number of workers; `first` is the number of the first epoch, `gate` the gate's bell.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
@@ -48,6 +50,7 @@ impl Pipeline {
         options: Options,
         workers: usize,
         first: u64,
+        gate: Arc<Bell>,
     ) -> Self {
         let events = options.epoch_events_max;
         let folded = if options.memory.is_none() { options.folded_events_max.max(events) } else { events };
@@ -57,7 +60,7 @@ impl Pipeline {
         let crew = Crew { workers, seats };
         let access = AccessStage::new(machine.clone(), environment.clone(), options.scheduling, crew);
         let tasks = Tasks::new(first, workers, seats);
-        Pipeline { machine, environment, access, failure, tasks, seats, sizes: Mutex::new(sizes) }
+        Pipeline { machine, environment, access, failure, tasks, seats, sizes: Mutex::new(sizes), gate }
     }
 
     /// How many workers have tasks at a time, at most.
@@ -98,7 +101,9 @@ impl Pipeline {
         if let Some(error) = epoch.accessed.unread.take() {
             self.failure.set(unread(error));
         }
-        self.tasks.accessed(worker.id(), epoch);
+        if self.tasks.accessed(worker.id(), epoch) {
+            self.gate.ring();
+        }
     }
 
     fn help(&self, scratch: &mut Scratch, worker: &mut Worker, job: Arc<Job>) {
@@ -112,7 +117,8 @@ impl Pipeline {
         let start = self.environment.now();
         finish(&self.machine, scratch, &mut epoch);
         epoch.times.finish = self.environment.now() - start;
-        epoch.finished.idle = self.tasks.take_idle();
+        let times = &epoch.times;
+        epoch.finished.idle = self.tasks.finished(times.prepare + times.access + times.finish);
         self.access.learn(&epoch);
         epoch
     }

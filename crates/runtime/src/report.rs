@@ -2,8 +2,8 @@
 
 use crate::live::{Live, Notes};
 use crate::summary::{
-    FailedSummary, LatencySummary, PolicySummary, SourceSummary, StageSummary, Summary, TransactionSummary,
-    WorkerSummary,
+    FailedSummary, LatencySummary, LeftOutSummary, PolicySummary, SourceSummary, StageSummary, Summary,
+    TransactionSummary, WorkerSummary,
 };
 use hdrhistogram::Histogram;
 use tidemill_plan::{Groups, Program, TransactionId};
@@ -36,6 +36,8 @@ pub struct Report {
     lates: Vec<(usize, usize)>,
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
+    /// By stream: the times that were left out.
+    left_out: Vec<u64>,
     /// By transaction: the sampled times.
     sampled: TiVec<TransactionId, Sampled>,
     latency: Histogram<u64>,
@@ -59,6 +61,7 @@ impl Report {
             lates: wiring.late_sources(program),
             counts: program.transactions.iter().map(|t| vec![0; t.reasons.len() + 1]).collect(),
             failed: vec![0; program.streams.len()],
+            left_out: vec![0; program.streams.len()],
             sampled: ti_vec![Sampled::default(); program.transactions.len()],
             notes: Notes::new(program, wiring, &latency),
             latency,
@@ -81,6 +84,7 @@ impl Report {
         for &(s, number) in &self.lates {
             self.late[s] += epoch.input.sources[number].events.as_ref().map_or(0, |b| b.num_rows() as u64);
         }
+        epoch.input.left_out.iter().for_each(|&(stream, times)| self.left_out[usize::from(stream)] += times);
         let sum = |all: &mut Vec<u64>, some: &Vec<u64>| all.iter_mut().zip(some).for_each(|(a, b)| *a += b);
         self.counts.iter_mut().zip(&epoch.finished.counts).for_each(|(all, some)| sum(all, some));
         sum(&mut self.failed, &epoch.finished.failed.raw);
@@ -143,6 +147,7 @@ impl Report {
             sources: self.sources(program, positions),
             transactions: self.transactions(program),
             failed: self.failed(program),
+            left_out: self.left_out(program),
             epochs: self.epochs,
             policies: self.policies.clone(),
             seconds,
@@ -208,6 +213,11 @@ impl Report {
     fn failed(&self, program: &Program) -> Vec<FailedSummary> {
         let named = program.streams.iter().zip(&self.failed).filter(|(_, count)| **count > 0);
         named.map(|(stream, count)| FailedSummary { stream: stream.name.clone(), events: *count }).collect()
+    }
+
+    fn left_out(&self, program: &Program) -> Vec<LeftOutSummary> {
+        let named = program.streams.iter().zip(&self.left_out).filter(|(_, times)| **times > 0);
+        named.map(|(stream, times)| LeftOutSummary { stream: stream.name.clone(), times: *times }).collect()
     }
 }
 

@@ -160,9 +160,10 @@ impl Run {
         let first = durable.as_ref().map_or(1, Durable::first_epoch);
         let count = workers(&options, environment.parallelism());
         let failure = on.failure.clone();
-        let pipeline = Arc::new(Pipeline::new(on.machine.clone(), environment.clone(), failure, options, count, first));
-
         let bells = Bells::default();
+        let gate = bells.gate.clone();
+        let pipeline = Pipeline::new(on.machine.clone(), environment.clone(), failure, options, count, first, gate);
+        let pipeline = Arc::new(pipeline);
         let slot_count = pipeline.seats() + EPOCHS_BESIDE;
         let (free, slots) = mailbox(None, &bells.gate, None);
         for _ in 0..slot_count {

@@ -17,6 +17,8 @@ pub struct Summary {
     pub transactions: Vec<TransactionSummary>,
     /// By filter or map.
     pub failed: Vec<FailedSummary>,
+    /// By stream of ticks, or of windows of rows.
+    pub left_out: Vec<LeftOutSummary>,
     /// The number of epochs.
     pub epochs: u64,
     /// How the epochs were scheduled, in the order in which the policies were first used.
@@ -137,6 +139,15 @@ pub struct FailedSummary {
     pub stream: String,
     /// The number of events.
     pub events: u64,
+}
+
+/// Times that were left out, as more than 10,000 lay between two events.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LeftOutSummary {
+    /// The stream: ticks, or `NAME.rows` of a window with a result for each row.
+    pub stream: String,
+    /// The number of times, in long gaps those beyond the first 10,000.
+    pub times: u64,
 }
 
 /// Latencies in milliseconds.

@@ -119,6 +119,8 @@ pub struct EpochInput {
     pub merge: Vec<(u32, u32)>,
     /// The time of the first of the sources' events, if it has any and they have times.
     pub least_time: Option<i64>,
+    /// By stream of ticks, or of windows of rows: how many times before its events are left out, as there were too many.
+    pub left_out: Vec<(StreamId, u64)>,
     /// If it has what is due at a time, and no events of sources: which.
     pub due: Option<DueCut>,
     /// If rows wake within it: each that is due at this time or earlier, between the events of sources at its place.

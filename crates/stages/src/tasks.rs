@@ -20,6 +20,10 @@
 //! more helpers. The others are parked and touch nothing. The last one to park is the first to be woken: its caches are
 //! warm.
 //!
+//! **Short epochs.** Where all stages of an epoch take less than it takes to wake a worker for them ([`SHORT`]), as between
+//! sessions that close in each millisecond, a worker that has a task also does the next one, whatever its kind. Another one
+//! is woken when two wait.
+//!
 //! **Wake-ups.** A worker is woken for a task, not for a change: whoever puts in a task, takes one, or is about to park
 //! looks under the lock for the first parked worker that may take what is left, and wakes that one. So a worker that
 //! is woken wakes the next, as long as there are tasks and seats.
@@ -27,7 +31,8 @@
 //! **No task is forgotten.** A worker leaves a task to others only in these cases: (a) all seats are taken; then some
 //! worker has a task, and asks for the next one after it. (b) It is the accessor's, which has no task: the accessor is
 //! on its way to ask, or is parked and is woken. (c) It is the accessor and a seat is free: then it wakes a parked
-//! worker, or takes the task itself if none is parked.
+//! worker, or takes the task itself if none is parked. (d) Epochs are short, and some worker has a task or was woken: it asks
+//! for the next one after it.
 //!
 //! **Invariant.** Every epoch that is put in is handed out once for each stage, accessed in the order of numbers, and a
 //! worker leaves only after the last (`tests/loom.rs` explores all interleavings of small runs).
@@ -38,6 +43,11 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+
+/// Epochs are short below so many nanoseconds, all stages together: waking a worker on another processor takes as long.
+const SHORT: u64 = 50_000;
+/// How fast the mean time of epochs follows.
+const FOLLOWS: u64 = 8;
 
 /// An epoch, as far as the order of work needs to know it.
 pub trait Numbered {
@@ -142,6 +152,8 @@ struct State<E, J> {
     prepared: BTreeMap<u64, E>,
     preparing: usize,
     next_access: u64,
+    /// The gate waits until every epoch before this number was accessed.
+    awaited: Option<u64>,
     accessing: bool,
     accessed: VecDeque<E>,
     /// The epoch in access, if others may help, and how many may at a time.
@@ -154,6 +166,8 @@ struct State<E, J> {
     parked: Vec<usize>,
     accessor: Option<usize>,
     seats: usize,
+    /// The mean time of epochs, all stages together, nanoseconds.
+    epoch_time: u64,
     closed: bool,
     stopped: bool,
     /// Time that workers waited for tasks while they had a seat, nanoseconds.
@@ -170,6 +184,7 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
             prepared: BTreeMap::new(),
             preparing: 0,
             next_access: first,
+            awaited: None,
             accessing: false,
             accessed: VecDeque::new(),
             job: None,
@@ -178,6 +193,7 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
             parked: Vec::with_capacity(workers),
             accessor: None,
             seats,
+            epoch_time: SHORT,
             closed: false,
             stopped: false,
             idle: 0,
@@ -217,9 +233,17 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         state.gathered.is_empty() && state.prepared.is_empty() && state.preparing == 0
     }
 
-    /// Whether every epoch before this number was accessed.
-    pub fn has_accessed(&self, before: u64) -> bool {
-        self.state.lock().next_access >= before
+    /// Whether every epoch before this number was accessed. If not, [`Tasks::accessed`] says when they are.
+    pub fn awaits(&self, before: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_over = state.next_access >= before;
+        state.awaited = (!is_over).then_some(before);
+        is_over
+    }
+
+    /// How many workers are parked.
+    pub fn parked_count(&self) -> usize {
+        self.state.lock().parked.len()
     }
 
     /// Whether no epoch is under way.
@@ -325,8 +349,9 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         }
     }
 
-    /// Takes back the epoch that a worker accessed. The worker then asks for its next task.
-    pub fn accessed(&self, worker: usize, epoch: E) {
+    /// Takes back the epoch that a worker accessed. The worker then asks for its next task. Says whether the gate waits for
+    /// it ([`Tasks::awaits`]).
+    pub fn accessed(&self, worker: usize, epoch: E) -> bool {
         let mut state = self.state.lock();
         state.doing[worker] = Doing::Nothing;
         assert!(state.accessing && state.job.is_none(), "one epoch is accessed at a time, and no longer shared");
@@ -334,11 +359,16 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         state.accessing = false;
         state.next_access += 1;
         state.accessed.push_back(epoch);
+        let next = state.next_access;
+        state.awaited.take_if(|before| next >= *before).is_some()
     }
 
-    /// The time that workers waited since the last call, nanoseconds.
-    pub fn take_idle(&self) -> u64 {
-        std::mem::take(&mut self.state.lock().idle)
+    /// An epoch was finished whose stages took so long, nanoseconds. Gives the time that workers waited since the last one.
+    pub fn finished(&self, took: u64) -> u64 {
+        let mut state = self.state.lock();
+        let before = state.epoch_time / FOLLOWS * (FOLLOWS - 1);
+        state.epoch_time = before.saturating_add(took / FOLLOWS);
+        std::mem::take(&mut state.idle)
     }
 }
 
@@ -412,9 +442,14 @@ impl<E, J: WantsHelp> State<E, J> {
         self.seats == 2
     }
 
+    /// Whether a worker that has a task does the next one, too.
+    fn are_short(&self) -> bool {
+        self.epoch_time < SHORT
+    }
+
     /// Whether the accessor is not worth waking.
     fn is_asleep(&self, accessor: usize) -> bool {
-        self.are_two() && self.doing[accessor] == Doing::Parked
+        (self.are_two() || self.are_short()) && self.doing[accessor] == Doing::Parked
     }
 
     fn is_given_access(&self, worker: usize) -> bool {
@@ -443,7 +478,8 @@ impl<E, J: WantsHelp> State<E, J> {
         let is_accessor = |other: usize| self.accessor == Some(other);
         if is_accessor(worker) {
             // The accessor takes the last seat, or one that nobody else comes for.
-            let could_another = || !self.are_two() && self.parked.iter().any(|&other| other != worker);
+            let is_shared = !self.are_two() && !self.are_short();
+            let could_another = || is_shared && self.parked.iter().any(|&other| other != worker);
             return taken < seats && (taken + 1 == seats || !could_another());
         }
         let kept = self.accessor.is_some_and(|accessor| matches!(self.doing[accessor], Doing::Nothing | Doing::Parked));
@@ -453,6 +489,10 @@ impl<E, J: WantsHelp> State<E, J> {
     /// A parked worker that may take a task which is left, and for which no other one was woken.
     fn wanted(&self) -> Option<usize> {
         let is_parked = |worker: &usize| self.doing[*worker] == Doing::Parked;
+        let left = usize::from(self.can_access()) + self.gathered.len() + self.accessed.len();
+        if self.are_short() && self.job.is_none() && left <= 1 && self.with_seats() > 0 {
+            return None;
+        }
         if self.can_access() {
             match self.accessor {
                 Some(accessor) if self.is_free(accessor) => {

@@ -41,6 +41,7 @@ impl WantsHelp for Offer {
 struct Seen {
     accessed: AtomicU64,
     finished: AtomicU64,
+    gate: Bell,
 }
 
 /// Works until there is nothing more, as a worker of a run does; offers each epoch in access to the others if `shares`.
@@ -57,7 +58,9 @@ fn work(tasks: &Tasks<Epoch, Offer>, seen: &Seen, worker: usize, shares: bool) {
                     assert!(Arc::into_inner(offer).is_some(), "no helper holds what was withdrawn");
                 }
                 assert_eq!(seen.accessed.fetch_add(1, Ordering::Relaxed) + 1, epoch.0, "in the order of numbers");
-                tasks.accessed(worker, epoch);
+                if tasks.accessed(worker, epoch) {
+                    seen.gate.ring();
+                }
             }
             Ok(Task::Help(offer)) => {
                 offer.helped.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +80,18 @@ fn run(epochs: u64, shares: bool) {
 
 /// Runs epochs on some workers, of which `seats` have tasks at a time.
 fn run_on(count: usize, seats: usize, epochs: u64, shares: bool) {
-    let (tasks, seen) = (Arc::new(Tasks::new(1, count, seats)), Arc::new(Seen::default()));
+    run_tasks(Tasks::new(1, count, seats), count, epochs, shares);
+}
+
+/// The same with epochs that are short.
+fn run_short(count: usize, seats: usize, epochs: u64, shares: bool) {
+    let tasks = Tasks::new(1, count, seats);
+    tasks.finished(0);
+    run_tasks(tasks, count, epochs, shares);
+}
+
+fn run_tasks(tasks: Tasks<Epoch, Offer>, count: usize, epochs: u64, shares: bool) {
+    let (tasks, seen) = (Arc::new(tasks), Arc::new(Seen::default()));
     let spawn = |worker| {
         let (tasks, seen) = (tasks.clone(), seen.clone());
         thread::spawn(move || work(&tasks, &seen, worker, shares))
@@ -97,6 +111,32 @@ fn each_epoch_passes_all_stages_in_order() {
 #[test]
 fn workers_that_help_miss_nothing() {
     check(3, || run(2, true));
+}
+
+/// The gate waits for the access of epochs, and is told by the worker that accessed the last of them.
+#[test]
+fn the_gate_is_told_that_epochs_were_accessed() {
+    check(3, || {
+        let (tasks, seen) = (Arc::new(Tasks::new(1, 1, 1)), Arc::new(Seen::default()));
+        let (of_worker, seen_by_worker) = (tasks.clone(), seen.clone());
+        let worker = thread::spawn(move || work(&of_worker, &seen_by_worker, 0, false));
+        tasks.put(Epoch(1));
+        tasks.put(Epoch(2));
+        while !tasks.awaits(3) {
+            seen.gate.wait(None);
+        }
+        assert_eq!(seen.accessed.load(Ordering::Relaxed), 2, "what was accessed is seen");
+        tasks.close();
+        worker.join().expect("no worker panics");
+    });
+}
+
+#[test]
+fn short_epochs_wait_for_the_worker_that_has_a_task() {
+    check(3, || run_short(2, 2, 3, false));
+    check(2, || run_short(2, 1, 2, false));
+    check(2, || run_short(2, 2, 2, true));
+    check(1, || run_short(3, 3, 2, false));
 }
 
 /// Workers that find no seat are parked, and are woken for a task or at the end.

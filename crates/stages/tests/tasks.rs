@@ -111,3 +111,52 @@ fn all_leave_after_the_last_epoch() {
     assert_eq!(ask(&tasks, 2).0, "finish");
     assert_eq!([0, 1, 2].map(|worker| ask(&tasks, worker).0), ["leave"; 3]);
 }
+
+/// Of short epochs a worker that has a task does the next, and another is called when two wait.
+#[test]
+fn short_epochs_stay_with_a_worker_that_has_a_task() {
+    for seats in [2, 3] {
+        let tasks = after_one(3, seats, 1);
+        (0..40).for_each(|_| _ = tasks.finished(1_000));
+        assert_eq!(ask(&tasks, 0).0, "finish");
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| match tasks.next(1, true, || 0) {
+                Ok(Task::Prepare(epoch)) => epoch.0,
+                _ => panic!("it is called to prepare"),
+            });
+            let waits = || tasks.parked_count() == 1;
+            while !waits() {
+                std::thread::yield_now();
+            }
+            tasks.put(Epoch(2));
+            assert!(waits(), "worker 0 comes back");
+            let (what, _, epoch) = ask(&tasks, 0);
+            assert_eq!(what, "prepare");
+            assert!(waits(), "there is nothing more");
+            tasks.prepared(0, epoch.expect("an epoch"));
+            let (what, _, epoch) = ask(&tasks, 0);
+            assert_eq!(what, "access");
+            tasks.put(Epoch(3));
+            assert!(waits(), "one may wait");
+            tasks.put(Epoch(4));
+            assert_eq!(other.join().expect("it does not panic"), 3);
+            tasks.accessed(0, epoch.expect("an epoch"));
+        });
+    }
+}
+
+/// As long as epochs are not short, a worker is called for each that waits.
+#[test]
+fn long_epochs_call_another_worker() {
+    let tasks = after_one(3, 3, 1);
+    (0..40).for_each(|_| _ = tasks.finished(1_000_000));
+    assert_eq!(ask(&tasks, 0).0, "finish");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| matches!(tasks.next(1, true, || 0), Ok(Task::Prepare(_))));
+        while tasks.parked_count() == 0 {
+            std::thread::yield_now();
+        }
+        tasks.put(Epoch(2));
+        assert!(other.join().expect("it does not panic"), "worker 1 is called");
+    });
+}
