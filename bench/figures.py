@@ -610,12 +610,19 @@ KINDS_OF_WINDOWS = {
     "ysb-join": "tumbling, after a lookup",
     "nyt": "tumbling",
     "lrb-speeds": "tumbling",
+    "cm": "tumbling",
     "q7": "tumbling, no group",
+    "nb7": "tumbling",
+    "q15": "tumbling, a day, no group",
     "q17": "tumbling, a day",
     "q5-counts": "sliding",
+    "nbq5": "sliding",
     "q5": "sliding, then a top",
     "q11": "sessions",
+    "nb11": "sessions of two kinds",
     "q8": "tumbling, a join",
+    "nb8": "tumbling, a join",
+    "ro": "none: a transaction",
 }
 
 FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {

@@ -6,16 +6,16 @@ use crate::windows::workload;
 use crate::workloads::windows::{Shape, WindowWorkload};
 
 /// Events of workloads with a few hundred million events a second, and of others.
-const MANY: usize = 4_000_000;
-const SOME: usize = 1_000_000;
+const MANY: usize = 8_000_000;
+const SOME: usize = 2_000_000;
 
 type Point = (&'static WindowWorkload, Shape);
 
 /// All of them.
 pub fn all() -> Vec<Figure> {
     let thesis = [("ysb", 2 * MANY), ("lrb-speeds", 2 * MANY), ("nyt", 2 * MANY)];
-    let tumbling = [("ysb", MANY), ("ysb-join", MANY), ("nyt", MANY), ("lrb-speeds", MANY), ("q7", MANY)];
-    let others = [("q17", SOME), ("q5-counts", SOME), ("q5", SOME), ("q11", SOME), ("q8", SOME)];
+    let many = ["ysb", "ysb-join", "nyt", "lrb-speeds", "cm", "q7", "nb7"].map(|name| (name, MANY));
+    let some = ["q15", "q17", "q5-counts", "nbq5", "q5", "q11", "nb11", "q8", "nb8", "ro"].map(|name| (name, SOME));
     let workers = [("ysb", MANY), ("nyt", MANY), ("lrb-speeds", MANY), ("q7", MANY)];
     let defaults = |names: &[(&str, usize)]| names.iter().map(|&(name, events)| default(name, events)).collect();
     vec![
@@ -24,7 +24,7 @@ pub fn all() -> Vec<Figure> {
             "YSB, Linear Road and taxi rides, by how work is shared (thesis 3.8 to 3.10)",
             defaults(&thesis),
         ),
-        figure("windows-kinds", "kinds of windows", defaults(&[tumbling, others].concat())),
+        figure("windows-kinds", "kinds of windows", defaults(&[&many[..], &some[..]].concat())),
         figure("windows-groups", "from one group to ten million", groups()),
         figure("windows-skew", "skew of the groups", skews()),
         figure("windows-length", "lengths of windows and gaps", lengths()),

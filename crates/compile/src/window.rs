@@ -3,6 +3,8 @@
 //! Nothing here trusts the bytes: what is cut short is taken to end there. An add is an [`Edit`]: it drops old entries at the
 //! front and perhaps one in between, and appends one; so most are done where the bytes are.
 
+mod distinct;
+
 use crate::records::Found;
 use crate::synopsis::{self, Argument};
 use std::cmp::Ordering;
@@ -311,18 +313,12 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut 
         }
         Keep::Distinct(slices) => {
             let start = recent(window, bytes, now, slices.count);
-            let Some((slice, gap)) = find(window, &bytes[start..], item) else {
-                tail.extend_from_slice(&now.to_le_bytes());
-                write_item(item, tail);
-                return Edit { start, gap: bytes.len()..bytes.len() };
+            let gap = match item {
+                Item::Word(value) => distinct::add(&bytes[start..], now, value, tail),
+                Item::Text(text) => add_distinct_text(window, &bytes[start..], now, text, tail),
+                Item::Float(_) => unreachable!("analysis refuses distinct floats"),
             };
-            let gap = start + gap.start..start + gap.end;
-            if slice == now {
-                return Edit { start, gap: gap.end..gap.end };
-            }
-            tail.extend_from_slice(&now.to_le_bytes());
-            write_item(item, tail);
-            Edit { start, gap }
+            Edit { start, gap: start + gap.start..start + gap.end }
         }
         Keep::Records(slices) => {
             tail.extend_from_slice(&now.to_le_bytes());
@@ -540,29 +536,16 @@ fn add_to_slice<N: Number>(kept: &[u8], now: i64, value: N, out: &mut Vec<u8>) -
     kept.len() - start
 }
 
-/// The slice of a value among distinct ones, and where its entry is.
-fn find(window: &Window, kept: &[u8], item: Item<'_>) -> Option<(i64, Range<usize>)> {
-    /// Entries that are looked at together.
-    const ENTRIES: usize = 4;
-    /// Of an entry of a word; of a text, slice and length.
-    const BYTES: usize = 16;
-    match item {
-        Item::Text(text) => {
-            let (slice, value, at) = entries(window, kept).find(|(_, value, _)| *value == text)?;
-            Some((slice, at..at + BYTES + value.len()))
-        }
-        Item::Word(wanted) => {
-            let is_wanted = |entry: &[u8]| word(&entry[8..]) == wanted;
-            let has_wanted =
-                |entries: &[u8]| entries.chunks_exact(BYTES).fold(false, |found, entry| found | is_wanted(entry));
-            let block = kept.chunks_exact(ENTRIES * BYTES).position(has_wanted);
-            let before = BYTES * ENTRIES * block.unwrap_or(kept.len() / (BYTES * ENTRIES));
-            let entry = kept[before..].chunks_exact(BYTES).position(is_wanted)?;
-            let at = before + BYTES * entry;
-            Some((word(&kept[at..]), at..at + BYTES))
-        }
-        Item::Float(_) => unreachable!("analysis refuses distinct floats"),
+/// Writes the entry of a text, unless it was added in the slice of now; what it takes the place of.
+fn add_distinct_text(window: &Window, kept: &[u8], now: i64, text: &[u8], out: &mut Vec<u8>) -> Range<usize> {
+    let known = entries(window, kept).find(|(_, value, _)| *value == text);
+    let gap = known.map_or(kept.len()..kept.len(), |(_, value, at)| at..at + 16 + value.len());
+    if known.is_some_and(|(slice, ..)| slice == now) {
+        return kept.len()..kept.len();
     }
+    out.extend_from_slice(&now.to_le_bytes());
+    write_item(Item::Text(text), out);
+    gap
 }
 
 pub fn write_item(item: Item<'_>, out: &mut Vec<u8>) {

@@ -15,17 +15,20 @@ use tidemill_plan::{Keep, Origin, Plan, Program, Table, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 9;
+pub const FORMAT: u32 = 10;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
 /// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key; version 9
-/// indexes of several columns.
+/// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]).
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
 /// Before, the bytes of the columns were others, and so may be what a replay of the log gives.
 const EXACT_WINDOWS: u32 = 7;
+
+/// The version since which distinct words of a windowed column are in the order in which they are searched.
+const DISTINCT_IN_ORDER: u32 = 10;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -359,10 +362,10 @@ impl Manifest {
         }
         let read: Result<Manifest, _> = serde_json::from_value(value);
         let manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
-        if let Some((table, column)) = manifest.inexact_window() {
+        if let Some((table, column, why)) = manifest.other_window() {
             return Err(StateError::Refused(format!(
-                "{} has version {format} of the format and the windowed column {table}.{column}, whose sums and means are rounded \
-                 otherwise from version {EXACT_WINDOWS} on; begin a new state, or go on with the version of tidemill that wrote it",
+                "{} has version {format} of the format and the windowed column {table}.{column}, {why}; begin a new state, or go on \
+                 with the version of tidemill that wrote it",
                 directory.display(),
                 format = manifest.format,
             )));
@@ -371,16 +374,22 @@ impl Manifest {
         Ok(Some(Manifest { format: FORMAT, ..manifest }))
     }
 
-    /// A windowed column, and its table, that this version would continue otherwise than the writer.
-    fn inexact_window(&self) -> Option<(&str, &str)> {
-        let inexact = |window: &Window| {
-            matches!(window.value, Type::Float | Type::Int) && !matches!(window.keep, Keep::Distinct(_))
+    /// A table and a windowed column of it that this version would continue otherwise than the writer, and how.
+    fn other_window(&self) -> Option<(&str, &str, String)> {
+        let other = |window: &Window| match (window.keep, window.value) {
+            (Keep::Distinct(_), value) => (value.is_word() && self.format < DISTINCT_IN_ORDER)
+                .then(|| format!("whose different values are in another order from version {DISTINCT_IN_ORDER} on")),
+            (_, Type::Float | Type::Int) => (self.format < EXACT_WINDOWS)
+                .then(|| format!("whose sums and means are rounded otherwise from version {EXACT_WINDOWS} on")),
+            _ => None,
         };
         let columns =
             self.program.tables.iter().flat_map(|table| table.columns.iter().map(move |column| (table, column)));
-        let mut found = columns.filter(|(_, column)| column.window.as_ref().is_some_and(inexact));
-        let (table, column) = found.next().filter(|_| self.format < EXACT_WINDOWS)?;
-        Some((&table.name, &column.name))
+        let mut found = columns.filter_map(|(table, column)| {
+            let why = column.window.as_ref().and_then(other)?;
+            Some((table.name.as_str(), column.name.as_str(), why))
+        });
+        found.next()
     }
 
     /// Replaces the manifest of a directory.

@@ -295,17 +295,21 @@ fn a_state_of_a_format_before_is_read() {
 }
 
 #[test]
-fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
+fn a_state_whose_windows_were_kept_otherwise_is_refused() {
     let slices = Slices { count: 2, slide: 10, time: Type::Int };
+    let rounded = "whose sums and means are rounded otherwise from version 7 on";
+    let ordered = "whose different values are in another order from version 10 on";
     let windows = [
-        (Type::Float, Keep::Slices(slices), false),
-        (Type::Float, Keep::Last(3), false),
-        (Type::Int, Keep::Slices(slices), false),
-        (Type::Int, Keep::Distinct(slices), true),
-        (Type::Time, Keep::Slices(slices), true),
-        (Type::Str, Keep::Last(3), true),
+        (Type::Float, Keep::Slices(slices), 7, rounded),
+        (Type::Float, Keep::Last(3), 7, rounded),
+        (Type::Int, Keep::Slices(slices), 7, rounded),
+        (Type::Int, Keep::Distinct(slices), 10, ordered),
+        (Type::Time, Keep::Distinct(slices), 10, ordered),
+        (Type::Str, Keep::Distinct(slices), 5, ""),
+        (Type::Time, Keep::Slices(slices), 5, ""),
+        (Type::Str, Keep::Last(3), 5, ""),
     ];
-    for (value, keep, is_read) in windows {
+    for (value, keep, read_from, why) in windows {
         let column = |name: &str, ty: Type, window| Column { window, ..Column::new(name, ty) };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(Window { value, keep }))];
         let table = Table { name: "t".into(), columns, key: vec![0], indexes: vec![], groups: None, is_hidden: false };
@@ -323,20 +327,21 @@ fn a_state_whose_windows_were_rounded_otherwise_is_refused() {
         directory.begin(Checkpoint { tables: vec![TableState::default()], ..Checkpoint::default() }).expect("room");
         drop(directory);
         let now = manifest_text(&storage);
-        for (format, is_read) in [(6, is_read), (7, true), (FORMAT, true)] {
+        for format in 6..=FORMAT {
             set_format(&storage, &now, format);
             let read = StateDirectory::open_as_it_is(Arc::new(storage.clone()), Path::new("state"), "a test");
             let refused = read.err().map(|error| error.to_string());
-            let expected = "state has version 6 of the format and the windowed column t.w, whose sums and means are \
-                            rounded otherwise from version 7 on; begin a new state, or go on with the version of \
-                            tidemill that wrote it";
-            assert_eq!(refused.as_deref(), Some(expected).filter(|_| !is_read), "{value} {keep:?}");
+            let expected = format!(
+                "state has version {format} of the format and the windowed column t.w, {why}; begin a new state, or go on with the \
+                 version of tidemill that wrote it"
+            );
+            assert_eq!(refused, Some(expected).filter(|_| format < read_from), "{value} {keep:?}");
         }
     }
 }
 
 /// The version of the format that is written.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 
 /// The manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {

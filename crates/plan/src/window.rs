@@ -33,6 +33,10 @@
 //! less than +0. A value of `Distinct` is new in the newest slice or leaves the bytes as they are; an older entry of it
 //! is taken out, and the new one is put at the end. A text is its length and its bytes.
 //!
+//! Words of `Distinct` are in the order of values by *runs*: a slice is one run, but the newest, of *n* entries, has a run for each
+//! bit of *n*, the greatest first, of as many entries. So a new value is put in order with the entries of all runs at the end whose
+//! sizes are 1, 2, 4 and so on; where a slice begins, the one before is put in order.
+//!
 //! # Records
 //!
 //! A window of records, all or the last ones, has no clock: it is added to at the times of positions, which only go forward. So *now* is the slice

@@ -68,8 +68,23 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
             entries.retain(|entry| is_within(entry, now, slices.count));
             let known = entries.iter().any(|entry| entry.slice() == now && single(entry) == &value);
             if !known {
+                // The newest slice in runs, those before it in order; of words alone.
+                let newest = entries.iter().filter(|entry| entry.slice() == now).count();
+                let last = entries.last().map(Entry::slice);
                 entries.retain(|entry| single(entry) != &value);
-                entries.push(Entry::Single { slice: now, value });
+                let sorted = match last {
+                    _ if window.value.is_bytes() => 0,
+                    Some(last) if last < now => entries.iter().filter(|entry| entry.slice() == last).count(),
+                    _ => (1 << newest.trailing_ones()) - 1,
+                };
+                let end = entries.len();
+                if last == Some(now) || window.value.is_bytes() {
+                    entries.push(Entry::Single { slice: now, value });
+                    entries[end - sorted..].sort_by_key(|entry| single(entry).word());
+                } else {
+                    entries[end - sorted..].sort_by_key(|entry| single(entry).word());
+                    entries.push(Entry::Single { slice: now, value });
+                }
             }
         }
         Keep::Last(count) => {
@@ -164,7 +179,9 @@ pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> S
     if let Entry::Single { .. } = first {
         let shown: Vec<String> = entries.iter().rev().take(SHOWN_MAX).map(|entry| show(single(entry))).collect();
         let more = if entries.len() > SHOWN_MAX { ", …" } else { "" };
-        return format!("{} (newest first: {}{more})", values(entries.len() as i64), shown.join(", "));
+        let is_by_value = matches!(window.keep, Keep::Distinct(_)) && !window.value.is_bytes();
+        let order = if is_by_value { "of the newest slice first" } else { "newest first" };
+        return format!("{} ({order}: {}{more})", values(entries.len() as i64), shown.join(", "));
     }
     let whole = entries.into_iter().reduce(|a, b| merged(&a, &b));
     let Some(Entry::Slice { count, sum, least, greatest, .. }) = whole else { unreachable!("slices alone") };

@@ -20,7 +20,7 @@
 //! more helpers. The others are parked and touch nothing. The last one to park is the first to be woken: its caches are
 //! warm.
 //!
-//! **Short epochs.** Where all stages of an epoch take less than it takes to wake a worker for them ([`SHORT`]), as between
+//! **Short epochs.** Where all stages of an epoch take less than it takes to wake a worker for them (`SHORT`), as between
 //! sessions that close in each millisecond, a worker that has a task also does the next one, whatever its kind. Another one
 //! is woken when two wait.
 //!

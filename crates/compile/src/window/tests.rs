@@ -72,3 +72,55 @@ fn shifted_windows_have_the_bytes_of_shifted_values() {
         assert_eq!(bytes, expected, "seed {seed}");
     }
 }
+
+/// The entries: slices and values.
+fn entries_of(bytes: &[u8]) -> Vec<(i64, i64)> {
+    bytes.chunks_exact(16).map(|entry| (word(entry), word(&entry[8..]))).collect()
+}
+
+#[test]
+fn distinct_words_are_kept_once_and_in_runs() {
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let slices = Slices { count: *random.pick(&[1, 2, 5, 300]), slide: 10, time: Type::Int };
+        let window = Window { value: Type::Int, keep: Keep::Distinct(slices) };
+        let (values, steps) = (*random.pick(&[3, 40, 1_000, 1_000_000]), *random.pick(&[0, 1, 7]));
+        let (mut bytes, mut time) = (Vec::new(), random.int(-50, 50));
+        let mut last_slices = std::collections::BTreeMap::new();
+        for _ in 0..3_000 {
+            if random.chance(steps) {
+                time += random.int(0, 30);
+            }
+            let value = random.int(-values, values);
+            // An earlier time counts for the newest slice.
+            let before = time - random.int(0, 3);
+            let newest = last_slices.values().copied().max().unwrap_or(i64::MIN);
+            let now = before.div_euclid(10).max(newest);
+            added(&window, &mut bytes, before, Item::Word(value));
+            last_slices.insert(value, now);
+            last_slices.retain(|_, slice| *slice > now - slices.count);
+        }
+        let entries = entries_of(&bytes);
+        let mut expected: Vec<(i64, i64)> = last_slices.iter().map(|(&value, &slice)| (slice, value)).collect();
+        let mut sorted = entries.clone();
+        sorted.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(sorted, expected, "seed {seed}, {slices:?}");
+        assert!(entries.is_sorted_by_key(|entry| entry.0), "seed {seed}: slices in order");
+        let of_slices: Vec<_> = entries.chunk_by(|one, next| one.0 == next.0).collect();
+        let (newest, before) = of_slices.split_last().expect("there are values");
+        assert!(before.iter().all(|of_slice| of_slice.is_sorted()), "seed {seed}: a slice is one run");
+        let mut rest = *newest;
+        while let Some(size) = rest.len().checked_ilog2().map(|bit| 1 << bit) {
+            let (run, others) = rest.split_at(size);
+            assert!(run.is_sorted(), "seed {seed}: runs of the sizes of bits");
+            rest = others;
+        }
+        for within in [1, 2, slices.count] {
+            let now = newest[0].0;
+            let count = last_slices.values().filter(|&&slice| slice > now - within).count();
+            let answer = read(&window, &bytes, now * 10, within, Aggregate::Distinct);
+            assert_eq!(answer, Answer::Word(count as i64), "seed {seed}, of {within}");
+        }
+    }
+}

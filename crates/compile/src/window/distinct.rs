@@ -1,0 +1,116 @@
+//! Distinct words: entries of a slice and a value, ordered so that a value is found without a look at all of them.
+//!
+//! What the bytes mean is said in `tidemill_plan`'s `window`. The runs of the newest slice are as those of the logarithmic
+//! method (J. L. Bentley, J. B. Saxe, "Decomposable searching problems I: static-to-dynamic transformation", 1980): a value
+//! that is new is sorted into the runs at the end that are no longer than all after them, so it is moved as often as there are
+//! sizes of runs.
+
+use super::word;
+use std::ops::Range;
+
+/// Bytes of an entry.
+const BYTES: usize = 16;
+/// Up to so many entries are looked through: no search is faster.
+const FEW: usize = 32;
+
+fn slice_of(kept: &[u8], entry: usize) -> i64 {
+    word(&kept[entry * BYTES..])
+}
+
+fn value_of(kept: &[u8], entry: usize) -> i64 {
+    word(&kept[entry * BYTES + 8..])
+}
+
+/// Writes the entries that follow from one more value; which bytes they take the place of.
+pub fn add(kept: &[u8], now: i64, value: i64, out: &mut Vec<u8>) -> Range<usize> {
+    let len = kept.len() / BYTES;
+    let end = len * BYTES..kept.len();
+    let known = find(kept, value);
+    if known.is_some_and(|entry| slice_of(kept, entry) == now) {
+        return kept.len()..kept.len();
+    }
+    // Those that are sorted anew, and whether the new value is among them.
+    let newest = len.checked_sub(1).map_or(0..0, |last| begin_of(kept, len)..last + 1);
+    let is_newest = newest.clone().next().is_some_and(|entry| slice_of(kept, entry) == now);
+    let sorted = match is_newest {
+        true => len + 1 - (1 << newest.len().trailing_ones())..len,
+        // One run already.
+        false if newest.len().is_power_of_two() => len..len,
+        false => newest,
+    };
+    let first = known.map_or(sorted.start, |known| known.min(sorted.start));
+    let stays = |entry: &usize| Some(*entry) != known;
+    let before = (first..sorted.start).filter(stays);
+    let mut values: Vec<i64> = sorted.clone().filter(stays).map(|entry| value_of(kept, entry)).collect();
+    if sorted.is_empty() {
+        let gap = known.map_or(end, |known| known * BYTES..(known + 1) * BYTES);
+        write(now, value, out);
+        return gap;
+    }
+    before.for_each(|entry| out.extend_from_slice(&kept[entry * BYTES..(entry + 1) * BYTES]));
+    let slice = slice_of(kept, sorted.start);
+    if is_newest {
+        values.push(value);
+    }
+    // It finds the runs that it is made of.
+    values.sort();
+    values.into_iter().for_each(|value| write(slice, value, out));
+    if !is_newest {
+        write(now, value, out);
+    }
+    first * BYTES..kept.len()
+}
+
+fn write(slice: i64, value: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&slice.to_le_bytes());
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Where the slice of the last of so many entries begins.
+fn begin_of(kept: &[u8], len: usize) -> usize {
+    let slice = slice_of(kept, len - 1);
+    first_that(0..len - 1, |entry| slice_of(kept, entry) >= slice)
+}
+
+/// The first entry of which something is so, as it is of all that follow; the end if of none.
+fn first_that(entries: Range<usize>, is_so: impl Fn(usize) -> bool) -> usize {
+    let Range { start: mut low, end: mut high } = entries;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_so(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// The entry of a value.
+fn find(kept: &[u8], value: i64) -> Option<usize> {
+    let len = kept.len() / BYTES;
+    let mut end = len;
+    while end > FEW {
+        let begin = begin_of(kept, end);
+        // The runs of the newest slice have the sizes of the bits of their number, the greatest first.
+        let mut run = begin;
+        while run < end {
+            let size = if end == len { 1 << (end - run).ilog2() } else { end - run };
+            let place = first_that(run..run + size, |entry| value_of(kept, entry) >= value);
+            if place < run + size && value_of(kept, place) == value {
+                return Some(place);
+            }
+            run += size;
+        }
+        end = begin;
+    }
+    look_for(&kept[..end * BYTES], value)
+}
+
+/// The same among few, in any order.
+fn look_for(kept: &[u8], value: i64) -> Option<usize> {
+    /// Entries that are looked at together.
+    const ENTRIES: usize = 4;
+    let is_wanted = |entry: &[u8]| word(&entry[8..]) == value;
+    let has_wanted = |entries: &[u8]| entries.chunks_exact(BYTES).fold(false, |found, entry| found | is_wanted(entry));
+    let block = kept.chunks_exact(ENTRIES * BYTES).position(has_wanted);
+    let before = ENTRIES * block.unwrap_or(kept.len() / (BYTES * ENTRIES));
+    let entry = kept[before * BYTES..].chunks_exact(BYTES).position(is_wanted)?;
+    Some(before + entry)
+}
