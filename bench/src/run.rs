@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_runtime::{
-    Durability, Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary,
+    Durability, Engine, Environment, IoFailure, Next, Options, Request, Resumed, Sink, Source, SourceBatch, Summary,
 };
 
 /// Hands over one batch.
@@ -18,7 +18,8 @@ impl Source for Once {
     }
 }
 
-/// Hands over a batch in slices, so that an event arrives when there is room for its slice.
+/// Hands over a batch in slices, so that an event arrives when there is room for its slice. It can be read again from any
+/// event on, as a file can, so a log has the numbers of events and not the events.
 pub struct Slices {
     events: RecordBatch,
     next: usize,
@@ -38,6 +39,19 @@ impl Source for Slices {
         let events = self.events.slice(self.next, len);
         self.next += len;
         Ok((len > 0).then_some(SourceBatch { events, bad: Vec::new() }).into())
+    }
+
+    fn token(&self) -> Option<String> {
+        Some(self.next.to_string())
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+
+    fn resume(&mut self, token: Option<&str>) -> Result<Resumed, IoFailure> {
+        self.next = token.and_then(|token| token.parse().ok()).unwrap_or(0);
+        Ok(Resumed::Behind)
     }
 }
 

@@ -67,7 +67,8 @@ pub struct Windows {
     /// How two workers and more schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
-    /// A folder for states, which are removed: measure the engine with a state, too.
+    /// A folder for states, which are removed: measure the engine with a state, too. Its source can be read again, so the log
+    /// does not have the events; the seconds include all from opening the state to the last checkpoint.
     #[arg(long)]
     state: Option<PathBuf>,
     /// Shares of the engine's rate: run it again with events that arrive so fast, and show latencies from when an event was

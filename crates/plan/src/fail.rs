@@ -43,10 +43,25 @@ impl Expr {
 
     /// Whether evaluating it can fail where the rows of these roles exist.
     pub fn may_fail_where(&self, exists: &dyn Fn(RoleId) -> bool) -> bool {
+        self.may_fail_with(exists, &mut Vec::new())
+    }
+
+    /// The same where these are not null.
+    fn may_fail_with<'e>(&'e self, exists: &dyn Fn(RoleId) -> bool, present: &mut Vec<&'e Expr>) -> bool {
         let here = match &self.node {
             // The row may be missing.
             Node::Cell { role, element, .. } => !(element.is_none() && exists(*role)),
-            Node::Unwrap { .. } | Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
+            Node::Unwrap { value, .. } => !present.contains(&&**value),
+            Node::IfElse { condition, then, otherwise } if let Node::IsNull(tested) = &condition.node => {
+                if [condition, then].into_iter().any(|part| part.may_fail_with(exists, present)) {
+                    return true;
+                }
+                present.push(tested);
+                let fails = otherwise.may_fail_with(exists, present);
+                present.pop();
+                return fails;
+            }
+            Node::Word { .. } | Node::WordNeg { .. } | Node::WordAbs { .. } => true,
             Node::Counted { .. } => true,
             Node::Period { edge, .. } => *edge == Edge::End,
             Node::Float { op, .. } => {
@@ -64,6 +79,42 @@ impl Expr {
             Node::WindowRead { window, aggregate, .. } => *aggregate == Aggregate::Sum && window.value != Type::Float,
             _ => false,
         };
-        here || self.children().into_iter().any(|child| child.may_fail_where(exists))
+        here || self.children().into_iter().any(|child| child.may_fail_with(exists, present))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_model::{ColumnType, Value};
+
+    fn field(number: usize) -> Expr {
+        Expr { ty: ColumnType::optional(Type::Int), node: Node::Field(number) }
+    }
+
+    fn unwrapped(value: Expr) -> Expr {
+        Expr { ty: Type::Int.into(), node: Node::Unwrap { value: Box::new(value), reason: 0 } }
+    }
+
+    fn zero() -> Expr {
+        Expr { ty: Type::Int.into(), node: Node::Const(Value::Int(0)) }
+    }
+
+    /// `then if value is None else otherwise`
+    fn if_null(value: Expr, then: Expr, otherwise: Expr) -> Expr {
+        let condition = Box::new(Expr { ty: Type::Bool.into(), node: Node::IsNull(Box::new(value)) });
+        let (then, otherwise) = (Box::new(then), Box::new(otherwise));
+        Expr { ty: Type::Int.into(), node: Node::IfElse { condition, then, otherwise } }
+    }
+
+    #[test]
+    fn a_value_that_was_looked_at_is_there() {
+        assert!(unwrapped(field(0)).may_fail());
+        assert!(!if_null(field(0), zero(), unwrapped(field(0))).may_fail(), "it is not null there");
+        assert!(if_null(field(0), zero(), unwrapped(field(1))).may_fail(), "another one may be");
+        assert!(if_null(field(0), unwrapped(field(0)), zero()).may_fail(), "it is null there");
+        let both = if_null(field(1), zero(), if_null(field(0), unwrapped(field(1)), unwrapped(field(0))));
+        assert!(!both.may_fail(), "both were looked at");
+        assert!(if_null(field(0), if_null(field(1), zero(), unwrapped(field(0))), zero()).may_fail());
     }
 }
