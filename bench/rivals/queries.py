@@ -1,7 +1,7 @@
 """The queries of ``tidemill-bench windows`` over a whole input, as one would write them for DuckDB and polars.
 
 Each gives the columns and rows of ours, in any order. A query is missing where its results are those of a history and
-not of a set: q18 and q19 say how each bid changes a table, and in Linear Road a toll depends on what
+not of a set: q18, q19 and ro say how each event changes a table, and in Linear Road a toll depends on what
 other cars did before.
 """
 

@@ -5,7 +5,7 @@ use super::catalog::{Figure, Kind};
 use crate::windows::workload;
 use crate::workloads::windows::{Shape, WindowWorkload};
 
-/// Events of workloads with a few hundred million events a second, and of others.
+/// Events of the faster workloads, and of the others.
 const MANY: usize = 8_000_000;
 const SOME: usize = 2_000_000;
 

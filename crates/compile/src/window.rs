@@ -1,7 +1,7 @@
 //! Windows, on their bytes. What the bytes mean is said in `tidemill_plan`'s `window`.
 //!
 //! Nothing here trusts the bytes: what is cut short is taken to end there. An add is an [`Edit`]: it drops old entries at the
-//! front and perhaps one in between, and appends one; so most are done where the bytes are.
+//! front, and either takes one out and appends one, or writes the last ones anew; so most are done where the bytes are.
 
 mod distinct;
 

@@ -3,6 +3,7 @@
 //!
 //! Shares are whole 4,096ths, so that the loop's plain sums are exact, as the engine's always are.
 
+use super::baselines::{Mean, Part};
 use super::groups::{ByArray, ByMap, Groups, Index};
 use super::query::{Query, Shape, end_of, of, tumbling, window};
 use super::rows::Rows;
@@ -72,11 +73,10 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
     let [at, job] = [AT, JOB].map(|number| column(events, number));
     let cpu = events.column(CPU).as_primitive::<Float64Type>().values();
     let mut rows = Rows::new(["end", "job", "cpu"]);
-    let mut open = Groups::<I, (i64, f64)>::default();
+    let mut open = Groups::<I, Mean>::default();
     let mut end = i64::MIN;
-    let mut close = |open: &mut Groups<I, (i64, f64)>, end: i64| {
-        let mean = |count: i64, sum: f64| (sum / count as f64).to_bits() as i64;
-        open.iter().for_each(|&(job, (count, sum))| rows.push([end, job, mean(count, sum)]));
+    let mut close = |open: &mut Groups<I, Mean>, end: i64| {
+        open.iter().for_each(|&(job, mean)| rows.push([end, job, mean.bits()]));
         open.clear();
     };
     for ((&at, &job), &cpu) in at.iter().zip(job).zip(cpu) {
@@ -84,9 +84,7 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
             close(&mut open, end);
             end = end_of(at, length);
         }
-        let (count, sum) = open.group(job);
-        *count += 1;
-        *sum += cpu;
+        open.group(job).add(cpu);
     }
     close(&mut open, end);
     rows.output()

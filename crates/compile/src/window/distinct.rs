@@ -1,9 +1,9 @@
 //! Distinct words: entries of a slice and a value, ordered so that a value is found without a look at all of them.
 //!
 //! What the bytes mean is said in `tidemill_plan`'s `window`. The runs of the newest slice are as those of the logarithmic
-//! method (J. L. Bentley, J. B. Saxe, "Decomposable searching problems I: static-to-dynamic transformation", 1980): a value
-//! that is new is sorted into the runs at the end that are no longer than all after them, so it is moved as often as there are
-//! sizes of runs.
+//! method (J. L. Bentley, J. B. Saxe, "Decomposable searching problems I: static-to-dynamic transformation", 1980): a new
+//! value is sorted together with the runs of 1, 2, 4 and so on entries at the end. So an entry is moved once for each size of
+//! runs at the most.
 
 use super::word;
 use std::ops::Range;

@@ -12,6 +12,7 @@ use tidemill_sim::panic_message;
 
 /// Before a bug is given up on.
 const PLANS_FOR_A_BUG: u64 = 200;
+const HISTORIES_PER_PLAN: u64 = 12;
 
 /// The plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
 fn first_plan(wrong: Wrong) -> u64 {
@@ -21,8 +22,6 @@ fn first_plan(wrong: Wrong) -> u64 {
         _ => 1,
     }
 }
-
-const HISTORIES_PER_PLAN: u64 = 12;
 
 /// Tables, outputs or replies are not those of the oracle, at the end or where an epoch is run again.
 const DIFFERS: &[&str] =
