@@ -24,31 +24,29 @@ fn value_of(kept: &[u8], entry: usize) -> i64 {
 /// Writes the entries that follow from one more value; which bytes they take the place of.
 pub fn add(kept: &[u8], now: i64, value: i64, out: &mut Vec<u8>) -> Range<usize> {
     let len = kept.len() / BYTES;
-    let end = len * BYTES..kept.len();
     let known = find(kept, value);
     if known.is_some_and(|entry| slice_of(kept, entry) == now) {
         return kept.len()..kept.len();
     }
     // Those that are sorted anew, and whether the new value is among them.
-    let newest = len.checked_sub(1).map_or(0..0, |last| begin_of(kept, len)..last + 1);
-    let is_newest = newest.clone().next().is_some_and(|entry| slice_of(kept, entry) == now);
+    let newest = if len == 0 { 0..0 } else { begin_of(kept, len)..len };
+    let is_newest = len > 0 && slice_of(kept, len - 1) == now;
     let sorted = match is_newest {
         true => len + 1 - (1 << newest.len().trailing_ones())..len,
         // One run already.
         false if newest.len().is_power_of_two() => len..len,
         false => newest,
     };
+    if sorted.is_empty() {
+        write(now, value, out);
+        return known.map_or(len * BYTES..kept.len(), |known| known * BYTES..(known + 1) * BYTES);
+    }
     let first = known.map_or(sorted.start, |known| known.min(sorted.start));
     let stays = |entry: &usize| Some(*entry) != known;
     let before = (first..sorted.start).filter(stays);
-    let mut values: Vec<i64> = sorted.clone().filter(stays).map(|entry| value_of(kept, entry)).collect();
-    if sorted.is_empty() {
-        let gap = known.map_or(end, |known| known * BYTES..(known + 1) * BYTES);
-        write(now, value, out);
-        return gap;
-    }
     before.for_each(|entry| out.extend_from_slice(&kept[entry * BYTES..(entry + 1) * BYTES]));
     let slice = slice_of(kept, sorted.start);
+    let mut values: Vec<i64> = sorted.filter(stays).map(|entry| value_of(kept, entry)).collect();
     if is_newest {
         values.push(value);
     }
