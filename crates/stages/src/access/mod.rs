@@ -5,8 +5,8 @@
 //! another that shares tables with it, and `nest` runs those that commit or abort as one; `waves` runs transactions
 //! that follow others without sharing a table. A parallel policy begins with a [`listing`] of the accesses; the
 //! workers run the epoch [`together`], in one [`part`], or in one part for each [group](grouping) of transactions
-//! that share no row; [`versions`] holds the values of operations that run apart from their transactions. The
-//! [`indexes`] of columns are told which rows may change. After an epoch the rows that it [`touched`] are noted, a
+//! that share no row; [`versions`] holds the values of operations that run apart from their transactions, whose code
+//! `unit` calls. The [`indexes`] of columns are told which rows may change. After an epoch the rows that it [`touched`] are noted, a
 //! [`snapshot`] for a checkpoint may begin, and snapshots to [`read`]; a sample of its accesses may be taken, to
 //! find [`hot`] rows.
 
@@ -29,6 +29,7 @@ pub mod snapshot;
 pub mod stage;
 pub mod together;
 pub mod touched;
+mod unit;
 pub mod versions;
 pub mod wakes;
 mod waves;

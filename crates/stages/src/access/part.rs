@@ -5,7 +5,8 @@ use crate::access::key_hashes;
 use crate::access::listing::{Listing, Wants};
 use crate::access::parameters::Parameters;
 use crate::access::serial::{CALLS_PER_SAMPLE, RowWork, Serial};
-use crate::access::versions::{UnitBuffers, VersionWork, WorkerScratch};
+use crate::access::unit::{UnitBuffers, Units, WorkerScratch};
+use crate::access::versions::VersionWork;
 use crate::environment::Environment;
 use crate::epoch::Epoch;
 use crate::input::Identity;
@@ -203,6 +204,7 @@ impl Part {
         }
         let start = environment.now();
         let Memory { listing: Listing { located, versions, .. }, scratches, .. } = &self.memory;
+        let units = |identity| Units::new(machine, environment, epoch, located, scratches, identity);
         let is_done = if self.method.is_serial() {
             let mut scratch = scratches[worker.id()].try_lock().expect("a scratch belongs to one worker");
             let WorkerScratch { context, buffers } = &mut *scratch;
@@ -213,11 +215,9 @@ impl Part {
             true
         } else if self.method.on_versions() {
             let (graph, flow) = self.flow();
-            let work =
-                VersionWork::new(machine, environment, epoch, located, versions, graph, flow, scratches, identity);
-            self.work(worker, &work, waits)
+            self.work(worker, &VersionWork::new(units(identity), versions, graph, flow), waits)
         } else {
-            self.work(worker, &RowWork::new(machine, environment, epoch, located, scratches, identity), waits)
+            self.work(worker, &RowWork(units(identity)), waits)
         };
         if is_done {
             self.done.store(true, Ordering::Release);

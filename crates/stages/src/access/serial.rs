@@ -6,13 +6,12 @@
 //! another (a cascade), each event is followed through before the next, on one worker.
 
 use crate::access::grouping::{GroupSet, Grouping, Selection, within};
-use crate::access::versions::WorkerScratch;
+use crate::access::unit::Units;
 use crate::environment::Environment;
 use crate::epoch::{Epoch, JointRun, Sampled};
 use crate::input::Identity;
 use crate::machine::{InputContext, Machine, Scratch};
 use crate::wiring::{InputEvent, InputId, Joint, JointId};
-use parking_lot::Mutex;
 use std::ops::Range;
 use tidemill_compile::abi::InputView;
 use tidemill_compile::{AccessContext, AccessFn};
@@ -381,53 +380,25 @@ impl Located {
 /// Under [`tidemill_schedule::Scheme::NoLock`], which exists only for measurement, workers run transactions that share
 /// rows concurrently. They then race on the rows' words: in compiled code, and during rollback, with atomic stores. The
 /// rows then hold wrong values; nothing worse happens, because no text is replaced.
-pub struct RowWork<'a> {
-    environment: &'a dyn Environment,
-    located: &'a Located,
-    calls: TiVec<InputId, Call<'a>>,
-    scratches: &'a [Mutex<WorkerScratch>],
-}
-
-#[allow(unsafe_code)]
-// SAFETY: the views in `calls` are only read; workers write disjoint events through them, each with its own context.
-unsafe impl Sync for RowWork<'_> {}
-
-impl<'a> RowWork<'a> {
-    /// Work on an epoch whose transactions were located; each worker has a scratch of its own.
-    pub fn new(
-        machine: &Machine,
-        environment: &'a dyn Environment,
-        epoch: &'a Epoch,
-        located: &'a Located,
-        scratches: &'a [Mutex<WorkerScratch>],
-        identity: &Identity,
-    ) -> Self {
-        let calls = epoch.work.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
-        RowWork { environment, located, calls, scratches }
-    }
-}
+pub struct RowWork<'a>(pub Units<'a>);
 
 impl Execute for RowWork<'_> {
     fn execute(&self, worker: usize, transaction: u32) {
-        let InputEvent { input, event } = self.located.at[transaction as usize];
-        // Never contended: a worker uses only its own scratch. The lock checks this.
-        let mut scratch = self.scratches[worker].try_lock().expect("a scratch belongs to one worker");
-        self.calls[input].run(&mut scratch.context, event as usize, 1);
+        let InputEvent { input, event } = self.0.at(transaction);
+        self.0.call_of(input).run(&mut self.0.scratch(worker).context, event as usize, 1);
     }
 
     fn prefetch(&self, transaction: u32) {
-        let InputEvent { input, event } = self.located.at[transaction as usize];
-        self.calls[input].prefetch(event as usize, event as usize + 1);
+        let InputEvent { input, event } = self.0.at(transaction);
+        self.0.call_of(input).prefetch(event as usize, event as usize + 1);
     }
 
     fn now(&self) -> u64 {
-        self.environment.now()
+        self.0.environment.now()
     }
 
     fn took(&self, worker: usize, transaction: u32, ns: u64) {
-        let input = self.located.at[transaction as usize].input;
-        let mut scratch = self.scratches[worker].try_lock().expect("a scratch belongs to one worker");
-        scratch.buffers.sampled(input, ns, 1.0);
+        self.0.scratch(worker).buffers.sampled(self.0.at(transaction).input, ns, 1.0);
     }
 }
 

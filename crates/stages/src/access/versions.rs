@@ -12,75 +12,19 @@
 //! schedule runs after that one read it. [`Execute`] promises both. Rows are only read until all units have run; then
 //! one worker writes them. Key cells are never written, because the next epoch's prepare compares them concurrently.
 
-use crate::access::serial::{Call, Located};
-use crate::environment::Environment;
-use crate::epoch::{Epoch, Sampled};
-use crate::input::Identity;
+use crate::access::serial::Located;
+use crate::access::unit::{Function, UnitBuffers, Units, WorkerScratch};
+use crate::epoch::Epoch;
 use crate::machine::{InputContext, Machine};
-use crate::wiring::{InputEvent, InputId};
-use parking_lot::Mutex;
+use crate::wiring::InputEvent;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_compile::abi::{InputView, Verdict};
-use tidemill_compile::{AccessContext, AccessFn, OperationCode, OperationsCode, resize_zeroed};
+use tidemill_compile::abi::Verdict;
+use tidemill_compile::{AccessContext, OperationCode, OperationsCode, resize_zeroed};
 use tidemill_plan::{RoleId, TableId};
 use tidemill_schedule::Execute;
 use tidemill_txn::{Flow, Graph, PARTS_MAX, Use, UseBuffer};
-use typed_index_collections::{TiSlice, TiVec};
-
-/// What one worker needs to run transactions. Reused from epoch to epoch.
-pub struct WorkerScratch {
-    /// Its execution context.
-    pub context: Box<AccessContext>,
-    /// Its buffers for the unit at hand.
-    pub buffers: UnitBuffers,
-}
-
-/// A worker's buffers for the unit that it runs, and the samples that it took.
-#[derive(Default)]
-pub struct UnitBuffers {
-    /// Addresses of the rows of the current unit, role by role.
-    rows: Vec<u64>,
-    /// Where each role's addresses begin, offset so that indexing by the event's number finds them.
-    roles: Vec<*const u64>,
-    /// By role, where the rows of each event start; needed if the code has more roles than its transaction.
-    starts: Vec<*const u32>,
-    /// Copies of rows for the verdict operation.
-    copies: Vec<u64>,
-    /// The versions of a transaction before it is redone.
-    before: Vec<u64>,
-    /// By input: the measured cost of its transactions.
-    sampled: TiVec<InputId, Sampled>,
-}
-
-impl UnitBuffers {
-    /// Records that this fraction of a transaction (1 for a whole one) took this time.
-    pub fn sampled(&mut self, input: InputId, time: u64, part: f64) {
-        let sampled = &mut self.samples(usize::from(input) + 1)[input];
-        sampled.time += time;
-        sampled.transactions += part;
-    }
-
-    /// The samples, of this many inputs at least.
-    pub fn samples(&mut self, inputs: usize) -> &mut TiSlice<InputId, Sampled> {
-        if self.sampled.len() < inputs {
-            self.sampled.resize(inputs, Sampled::default());
-        }
-        &mut self.sampled
-    }
-
-    /// Adds the recorded samples to `all` and forgets them.
-    pub fn take_sampled(&mut self, all: &mut TiSlice<InputId, Sampled>) {
-        for (all, some) in all.iter_mut().zip(self.sampled.drain(..)) {
-            all.time += some.time;
-            all.transactions += some.transactions;
-        }
-    }
-}
-
-#[allow(unsafe_code)]
-// SAFETY: the addresses are valid only during a call, and the call fills them first.
-unsafe impl Send for UnitBuffers {}
+use typed_index_collections::TiVec;
 
 /// The versions of an epoch. Reused from epoch to epoch.
 pub struct Versions {
@@ -294,21 +238,15 @@ impl Shape {
 
 /// An epoch's transactions as the schedule runs them on versions.
 pub struct VersionWork<'a> {
-    machine: &'a Machine,
-    environment: &'a dyn Environment,
-    epoch: &'a Epoch,
-    located: &'a Located,
+    units: Units<'a>,
     versions: &'a Versions,
     graph: &'a Graph,
     flow: &'a Flow,
-    calls: TiVec<InputId, Call<'a>>,
-    scratches: &'a [Mutex<WorkerScratch>],
     words: *mut u64,
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the views in `calls` are only read; workers write disjoint parts of the versions and of the memory that the
-// views point to, as `Execute` promises.
+// SAFETY: workers write disjoint parts of the versions, as `Execute` promises.
 unsafe impl Sync for VersionWork<'_> {}
 
 /// The code to run for a transaction.
@@ -318,50 +256,17 @@ enum Code {
     Part(u32),
 }
 
-/// A function of compiled code, and what it sees of an event.
-struct Function<'a> {
-    run: AccessFn,
-    /// Roles that follow the transaction's own roles.
-    further: &'a [RoleId],
-    /// A list, and the elements of it that the function sees; none: all elements of all lists.
-    elements: Option<(usize, Range<u32>)>,
-    /// Receives the verdict; none: the input's verdicts do.
-    verdict: Option<&'a mut Verdict>,
-}
-
-impl<'a> Function<'a> {
-    /// A function that sees the whole event.
-    fn whole(run: AccessFn, further: &'a [RoleId]) -> Self {
-        Function { run, further, elements: None, verdict: None }
-    }
-}
-
 impl<'a> VersionWork<'a> {
-    /// Work on an epoch whose versions were filled and whose flow was computed; each worker has a scratch of its own.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one job, which lends them")]
-    pub fn new(
-        machine: &'a Machine,
-        environment: &'a dyn Environment,
-        epoch: &'a Epoch,
-        located: &'a Located,
-        versions: &'a Versions,
-        graph: &'a Graph,
-        flow: &'a Flow,
-        scratches: &'a [Mutex<WorkerScratch>],
-        identity: &Identity,
-    ) -> Self {
-        let calls = epoch.work.inputs.keys().map(|id| Call::of(machine, epoch, id, identity)).collect();
+    /// Work on an epoch whose versions were filled and whose flow was computed.
+    pub fn new(units: Units<'a>, versions: &'a Versions, graph: &'a Graph, flow: &'a Flow) -> Self {
         let words = versions.words.as_ptr().cast_mut();
-        VersionWork { machine, environment, epoch, located, versions, graph, flow, calls, scratches, words }
-    }
-
-    fn at(&self, transaction: u32) -> InputEvent {
-        self.located.at()[transaction as usize]
+        VersionWork { units, versions, graph, flow, words }
     }
 
     fn operations_code(&self, transaction: u32) -> &OperationsCode {
-        self.machine
-            .input(self.at(transaction).input)
+        self.units
+            .machine
+            .input(self.units.at(transaction).input)
             .code
             .operations
             .as_ref()
@@ -380,7 +285,7 @@ impl<'a> VersionWork<'a> {
     fn source(&self, operation: u32) -> *const u64 {
         match self.flow.source(operation) {
             Some(source) => self.version(source),
-            None => self.located.accesses().rows()[operation as usize].0 as *const u64,
+            None => self.units.row(operation).cast_const(),
         }
     }
 
@@ -419,65 +324,6 @@ impl<'a> VersionWork<'a> {
         true
     }
 
-    /// Calls a function on one event. For each role and operation, `row` gives the row.
-    fn call(
-        &self,
-        context: &mut AccessContext,
-        buffers: &mut UnitBuffers,
-        transaction: u32,
-        function: Function<'_>,
-        row: impl Fn(RoleId, u32) -> u64,
-    ) {
-        let Function { run, further, elements, verdict } = function;
-        let at = self.at(transaction);
-        let (input, i) = (&self.epoch.work.inputs[at.input], at.event as usize);
-        let roles = self.machine.input(at.input).roles();
-        let all_rows_of = |role: RoleId| input.rows_of(role, i, roles[role].over.is_some());
-        let given = |role: RoleId| match &elements {
-            Some((list, elements)) if roles[role].over == Some(*list) => elements.start as usize..elements.end as usize,
-            _ => 0..all_rows_of(role).len(),
-        };
-        let rows_of = |role: RoleId| &all_rows_of(role)[given(role)];
-        // A null key has no row and no slot.
-        let count = |rows: &[u64]| rows.iter().filter(|&&address| address != 0).count() as u32;
-        let there = |role: RoleId| count(all_rows_of(role));
-        buffers.rows.clear();
-        let start = self.graph.slots_of(transaction).start;
-        let mut own = start;
-        for (number, role) in (0..roles.len()).chain(further.iter().copied()).enumerate() {
-            let first = if number < roles.len() { own } else { start + (0..role).map(there).sum::<u32>() };
-            let mut slot = first + count(&all_rows_of(role)[..given(role).start]);
-            for &address in rows_of(role) {
-                let there = address != 0;
-                buffers.rows.push(if there { row(number, self.flow.operation(slot)) } else { 0 });
-                slot += u32::from(there);
-            }
-            own = if number < roles.len() { first + there(role) } else { own };
-        }
-        buffers.roles.clear();
-        buffers.starts.clear();
-        let mut first = 0;
-        for role in (0..roles.len()).chain(further.iter().copied()) {
-            let number = if roles[role].over.is_some() { input.starts[role][i] as usize } else { i };
-            buffers.roles.push(buffers.rows.as_ptr().wrapping_add(first).wrapping_sub(number + given(role).start));
-            first += rows_of(role).len();
-            if !further.is_empty() {
-                buffers.starts.push(input.starts[role].as_ptr());
-            }
-        }
-        let view = &self.calls[at.input].view;
-        let starts = if further.is_empty() { view.starts } else { buffers.starts.as_ptr() };
-        let verdicts = verdict.map_or(view.verdicts, |verdict| std::ptr::from_mut(verdict).wrapping_sub(i));
-        let view = InputView { rows: buffers.roles.as_ptr(), starts, verdicts, ..*view };
-        context.write_in_place(false);
-        #[allow(unsafe_code)]
-        // SAFETY: as in `Call::run`. The rows are this unit's copies, or sources that no thread writes now. Addresses
-        // that are offset by the event's number are indexed by that number again.
-        unsafe {
-            run(context, &view, i as u64, 1);
-        }
-    }
-
     /// Runs a part, or the whole transaction, on its versions. Returns whether it aborts or fails.
     fn run(&self, scratch: &mut WorkerScratch, transaction: u32, code: Code) -> bool {
         let part = if let Code::Part(part) = code { part } else { 0 };
@@ -495,8 +341,8 @@ impl<'a> VersionWork<'a> {
         let WorkerScratch { context, buffers } = scratch;
         match code {
             Code::Whole => {
-                let at = self.at(transaction);
-                self.call(context, buffers, transaction, Function::whole(self.calls[at.input].run, &[]), row);
+                let at = self.units.at(transaction);
+                self.call(context, buffers, transaction, Function::whole(self.units.run_of(at.input), &[]), row);
                 self.aborted(at)
             }
             Code::Part(part) => {
@@ -506,7 +352,8 @@ impl<'a> VersionWork<'a> {
                 let code = &self.operations_code(transaction).operations[operation as usize];
                 context.set_elements(elements.clone());
                 let elements = code.list.map(|list| (list, elements));
-                let function = Function { run: code.run, further: &[], elements, verdict: Some(&mut verdict) };
+                let told = Some(&mut verdict);
+                let function = Function { run: code.run, further: &[], elements, verdict: told };
                 self.call(context, buffers, transaction, function, row);
                 let failed = !verdict.is_committed();
                 self.versions.failed[place].store(failed, Ordering::Relaxed);
@@ -517,7 +364,7 @@ impl<'a> VersionWork<'a> {
 
     /// Whether the last function that wrote the event's verdict aborted it. No worker writes it now.
     fn aborted(&self, at: InputEvent) -> bool {
-        let verdicts = self.calls[at.input].view.verdicts;
+        let verdicts = self.units.view(at.input).verdicts;
         #[allow(unsafe_code)]
         // SAFETY: the event's place exists; this worker was the last to write it, or the schedule orders it after that
         // one.
@@ -534,8 +381,8 @@ impl<'a> VersionWork<'a> {
         function: Function<'_>,
         updates: impl Fn(RoleId, u32) -> bool,
     ) -> bool {
-        let at = self.at(transaction);
-        let roles = self.machine.input(at.input).roles().len();
+        let at = self.units.at(transaction);
+        let roles = self.units.machine.input(at.input).roles().len();
         let mut copies = std::mem::take(&mut buffers.copies);
         // The versions of a transaction are contiguous, and so are the copies.
         let first = self.written(transaction).next().map_or(0, |operation| self.versions.place_of(operation));
@@ -562,7 +409,7 @@ impl<'a> VersionWork<'a> {
     /// Runs a transaction as a whole on copies, to find out whether it aborts and why. Roles that meet in a row share
     /// the copy.
     fn try_whole(&self, scratch: &mut WorkerScratch, transaction: u32) -> bool {
-        let run = self.calls[self.at(transaction).input].run;
+        let run = self.units.run_of(self.units.at(transaction).input);
         let updates = |_, operation| self.flow.use_of(operation).writes();
         self.try_out(scratch, transaction, Function::whole(run, &[]), updates)
     }
@@ -581,9 +428,16 @@ impl<'a> VersionWork<'a> {
         true
     }
 
-    /// Never contended: a worker uses only its own scratch. The lock checks this.
-    fn scratch(&self, worker: usize) -> parking_lot::MutexGuard<'_, WorkerScratch> {
-        self.scratches[worker].try_lock().expect("a scratch belongs to one worker")
+    /// Calls a function on one event. For each role and operation, `row` gives the row.
+    fn call(
+        &self,
+        context: &mut AccessContext,
+        buffers: &mut UnitBuffers,
+        transaction: u32,
+        function: Function<'_>,
+        row: impl Fn(RoleId, u32) -> u64,
+    ) {
+        self.units.call(context, buffers, transaction, function, |role, slot| row(role, self.flow.operation(slot)));
     }
 }
 
@@ -591,19 +445,19 @@ impl Execute for VersionWork<'_> {
     fn execute(&self, worker: usize, unit: u32) {
         let (transaction, part) = self.flow.unit(unit);
         let code = if self.is_apart(transaction) { Code::Part(part) } else { Code::Whole };
-        self.run(&mut self.scratch(worker), transaction, code);
+        self.run(&mut self.units.scratch(worker), transaction, code);
     }
 
     fn now(&self) -> u64 {
-        self.environment.now()
+        self.units.environment.now()
     }
 
     fn took(&self, worker: usize, unit: u32, ns: u64) {
         let (transaction, _) = self.flow.unit(unit);
-        let InputEvent { input, .. } = self.at(transaction);
+        let InputEvent { input, .. } = self.units.at(transaction);
         // Estimate: all units of the transaction take the same time.
         let units = self.flow.units_of(transaction).len() as f64;
-        self.scratch(worker).buffers.sampled(input, ns, 1.0 / units);
+        self.units.scratch(worker).buffers.sampled(input, ns, 1.0 / units);
     }
 
     fn is_apart(&self, transaction: u32) -> bool {
@@ -612,8 +466,8 @@ impl Execute for VersionWork<'_> {
 
     fn judge(&self, worker: usize, transaction: u32) -> bool {
         match self.is_apart(transaction) {
-            true => self.judge_at(&mut self.scratch(worker), transaction),
-            false => self.aborted(self.at(transaction)),
+            true => self.judge_at(&mut self.units.scratch(worker), transaction),
+            false => self.aborted(self.units.at(transaction)),
         }
     }
 
@@ -625,7 +479,7 @@ impl Execute for VersionWork<'_> {
     }
 
     fn would_abort(&self, worker: usize, transaction: u32) -> bool {
-        self.try_whole(&mut self.scratch(worker), transaction)
+        self.try_whole(&mut self.units.scratch(worker), transaction)
     }
 
     fn revert(&self, _worker: usize, transaction: u32, changed: &mut dyn FnMut(u32)) {
@@ -633,7 +487,7 @@ impl Execute for VersionWork<'_> {
     }
 
     fn redo(&self, worker: usize, transaction: u32, parts: u32, judged: bool, changed: &mut dyn FnMut(u32)) -> bool {
-        let scratch = &mut *self.scratch(worker);
+        let scratch = &mut *self.units.scratch(worker);
         let mut before = std::mem::take(&mut scratch.buffers.before);
         before.clear();
         self.written(transaction).for_each(|operation| before.extend_from_slice(self.value(operation)));
