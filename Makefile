@@ -43,6 +43,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 	$(BIN)/python tools/check_documents.py
 	$(BIN)/python tools/check_files.py
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy -p tidemill-schedule --features counted --example shared_writes -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

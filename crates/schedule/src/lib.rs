@@ -22,6 +22,8 @@
 
 mod back_off;
 mod baseline;
+#[cfg(all(feature = "counted", not(feature = "loom")))]
+mod counted;
 mod decision;
 mod eager;
 mod execute;
@@ -42,6 +44,8 @@ mod times;
 mod worker;
 
 pub use baseline::{Baseline, Known, Scheme, SchemeError};
+#[cfg(all(feature = "counted", not(feature = "loom")))]
+pub use counted::shared_writes;
 pub use decision::{
     Candidate, Choice, Decision, EpochCost, Load, Model, OPERATION_NS_MIN, Reason, SHARED_NS_MIN, SurveyWanted,
     decide_as_morphstream,

@@ -1,5 +1,7 @@
-//! The synchronization types of this crate: std's, or the model checker's.
+//! The synchronization types of this crate: std's, the model checker's, or std's with a count of what is written.
 
+#[cfg(all(feature = "counted", not(feature = "loom")))]
+pub(crate) use crate::counted::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, RwLock};
 #[cfg(feature = "loom")]
 pub(crate) use loom::{
     hint::spin_loop,
@@ -9,12 +11,21 @@ pub(crate) use loom::{
     },
     thread::yield_now,
 };
-#[cfg(not(feature = "loom"))]
+#[cfg(not(any(feature = "loom", feature = "counted")))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
+};
+#[cfg(all(feature = "counted", not(feature = "loom")))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::{
+        Condvar, MutexGuard, RwLockReadGuard,
+        atomic::{Ordering, fence},
     },
     thread::yield_now,
 };
