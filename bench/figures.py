@@ -409,80 +409,69 @@ def grid(rows: list[Row], axes: list[Any]) -> str:
     )
 
 
-def predicted(row: Row) -> float:
-    return number(row["predicted_per_second"]) / MILLION
+def over_workers(axis: Any, rows: list[Row], column: str, **style: Any) -> None:
+    unit = MILLION if column.endswith("_per_second") else 1
+    axis.plot([int(row["workers"]) for row in rows], [number(row[column]) / unit for row in rows], **style)
 
 
-def simulation(rows: list[Row], axes: list[Any]) -> str:
+def scaling(rows: list[Row], axes: list[Any]) -> str:
+    """Throughput over workers, then latency: an axis per point of each. What was not measured or predicted is empty."""
+
     def point(row: Row) -> tuple[str, str, str]:
         return row["workload"], row["micros"], row["theta"]
 
-    errors: dict[str, list[list[float]]] = {}
+    def having(lines: list[Row], column: str) -> list[Row]:
+        return [row for row in lines if row[column]]
+
+    points = distinct(map(point, rows))
+    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
     reached: list[list[str]] = []
-    for axis, at_point in zip(axes, distinct(map(point, rows)), strict=True):
+    for axis, late, at_point in zip(axes, axes[len(points) :], points, strict=False):
         own = [row for row in rows if point(row) == at_point]
         series = distinct(row["scheduling"] for row in own)
         for name in series:
             line = [row for row in own if row["scheduling"] == name]
-            workers = [int(row["workers"]) for row in line]
-            axis.plot(
-                workers,
-                [predicted(row) for row in line],
-                label=name,
-                color=colour(name, series),
-                linestyle="--" if name in SCHEMES else "-",
-                linewidth=1,
-            )
-            here = [row for row in line if row["measured_per_second"]]
-            axis.plot(
-                [int(row["workers"]) for row in here],
-                [number(row["measured_per_second"]) / MILLION for row in here],
-                "o",
-                color=colour(name, series),
-                markersize=3,
-            )
-            ratios = [number(row["predicted_per_second"]) / number(row["measured_per_second"]) for row in here]
-            errors.setdefault(name, []).append(ratios)
-        reached.append([*at_point, *(short(predicted(row)) for row in own if row["workers"] == SIMULATED)])
+            here = having(line, "measured_per_second")
+            style = {"color": colour(name, series), "linestyle": "--" if name in SCHEMES else "-", "linewidth": 1}
+            over_workers(axis, having(line, "predicted_per_second"), "predicted_per_second", label=name, **style)
+            over_workers(axis, here, "measured_per_second", marker="o", markersize=3, **style | {"linestyle": ""})
+            over_workers(late, here, "p99_ms", marker="o", markersize=3, label=name, **style)
+            for row in having(here, "predicted_per_second"):
+                ratio = number(row["predicted_per_second"]) / number(row["measured_per_second"])
+                errors[name, row["workers"]].append(abs(math.log(ratio)))
+        simulated = [row for row in having(own, "predicted_per_second") if row["workers"] == SIMULATED]
+        reached.append([*at_point, *(short(number(row["predicted_per_second"]) / MILLION) for row in simulated)])
         # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
-        for name, of, style in [
-            ("transaction", "chains", "k--"),
-            ("transaction,versions", "versions", "k-."),
-            ("operation,eager", "versions, eager", "k:"),
+        for name, of, style_of in [
+            ("transaction", "chains", "--"),
+            ("transaction,versions", "versions", "-."),
+            ("operation,eager", "versions, eager", ":"),
         ]:
             bounds = [row for row in own if row["scheduling"] == name]
-            axis.plot(
-                [int(row["workers"]) for row in bounds],
-                [number(row["bound_per_second"]) / MILLION for row in bounds],
-                style,
-                linewidth=0.7,
-                label=f"bound of {of}",
+            over_workers(
+                axis, bounds, "bound_per_second", color="k", linestyle=style_of, linewidth=0.7, label=f"bound of {of}"
             )
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log", base=2)
-        axis.set(
-            title=", ".join((at_point[0], f"C = {at_point[1]} µs", f"θ = {at_point[2]}")),
-            xlabel="workers",
-            ylabel="million events/s",
-        )
+        title = ", ".join((at_point[0], f"C = {at_point[1]} µs", f"θ = {at_point[2]}"))
+        for drawn, words in [(axis, "million events/s"), (late, "p99, ms")]:
+            drawn.set_xscale("log", base=2)
+            drawn.set_yscale("log", base=2)
+            drawn.set(title=title, xlabel="workers", ylabel=words)
     axes[0].legend(fontsize=5)
-    names = distinct(row["scheduling"] for row in rows)
-
-    def logs(name: str, column: int) -> list[float]:
-        return [abs(math.log(ratios[column])) for ratios in errors[name]]
+    axes[len(points)].legend(fontsize=5)
+    names = distinct(row["scheduling"] for row in having(rows, "predicted_per_second"))
 
     def off(values: list[float]) -> float:
         return math.exp(sum(values) / len(values)) - 1
 
-    one, two = ([value for name in names for value in logs(name, column)] for column in (0, 1))
-    reached += [
-        [f"off, {workers}", "", "", *(f"{off(logs(name, column)):.0%}" for name in names)]
-        for column, workers in enumerate(["1 worker", "2 workers"])
-    ]
+    by_workers = []
+    for workers in distinct(row["workers"] for row in having(rows, "measured_per_second")):
+        own_errors = [errors[name, workers] for name in names]
+        every = [error for of_name in own_errors for error in of_name]
+        by_workers.append(f"{off(every):.1%} with {workers} ({math.exp(max(every)) - 1:.0%} at most)")
+        reached.append([f"off, {workers} workers", "", "", *(f"{off(of_name):.0%}" for of_name in own_errors)])
     return (
-        f"Predicted over measured is off by {off(one):.1%} with one worker and {off(two):.1%} with two on average, by "
-        f"{math.exp(max(one)) - 1:.0%} and {math.exp(max(two)) - 1:.0%} at most; the last lines have the averages of "
-        f"each. Predicted with {SIMULATED} workers, million events/s:\n\n"
+        f"By workers, predicted over measured is off by {' and '.join(by_workers)} on average; the last lines have the "
+        f"averages of each. Predicted with {SIMULATED} workers, million events/s:\n\n"
         + table(["workload", "C, µs", "θ", *names], reached)
     )
 
@@ -654,7 +643,7 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
     "ts19-13": (1, ts19_13),
     "ts19-18": (2, ts19_18),
     "grid": (1, grid),
-    "simulation": (16, simulation),
+    "scaling": (32, scaling),
     "thesis": (3, thesis),
     "windows-kinds": (1, kinds),
     "windows-groups": (4, sweep("groups", 10)),

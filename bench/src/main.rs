@@ -3,10 +3,10 @@
 //! the papers over their knobs, the policies and the workers, as CSV; `-- figures`: the papers' figures; `-- windows`: windows over
 //! streams; `-- sessions`: what is sent and read while a run goes on.
 //!
-//! Each round measures (a) the loop, (b) the engine with one worker, the whole process on one
-//! processor, (c) the engine with two workers, in turn; medians and their ratios are printed, and the
-//! states after all rounds are compared. Beside them stands how long a cache line takes from one processor
-//! to the other: on rented machines it can be five times longer an hour later, and two workers live by it.
+//! Each round measures the loop, then the engine with each number of workers; with one worker the whole process is on
+//! one processor. Medians and their ratios are printed, and the states after all rounds are compared. Beside them
+//! stands how long a cache line takes from one processor to the other: on rented machines it can be five times longer
+//! an hour later, and two workers live by it.
 
 mod durable;
 mod figures;
@@ -115,7 +115,10 @@ struct Ledger {
     /// Which numbers the accounts and assets have.
     #[arg(long, value_enum, default_value_t)]
     keys: KeySpread,
-    /// How two workers schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
+    /// Numbers of workers.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<usize>,
+    /// How several workers schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
     /// Show the seconds of each stage.
@@ -139,13 +142,15 @@ fn main() -> ExitCode {
 }
 
 fn ledger_report(ledger: &Ledger) {
+    let numbers: Vec<String> = ledger.workers.iter().map(|workers| format!("{workers:>8}")).collect();
+    let (numbers, width) = (numbers.join(" "), 9 * ledger.workers.len() - 1);
     println!(
-        "{:>10} {:>5} | {:>26} | {:>22} | {:>22} | {:>9} |",
-        "", "", "million transactions/s", "ratio to the loop", "bytes a row", "hand-over"
+        "{:>10} {:>5} | {:>8} {:>width$} | {:>width$} | {:>22} | {:>9} |",
+        "", "", "M/s", "by workers", "to loop", "bytes a row", "hand-over"
     );
     println!(
-        "{:>10} {:>5} | {:>8} {:>8} {:>8} | {:>10} {:>11} | {:>10} {:>11} | {:>9} | state",
-        "rows", "theta", "loop", "1 worker", "2", "1 worker", "2 workers", "tables", "live", "ns"
+        "{:>10} {:>5} | {:>8} {numbers} | {numbers} | {:>10} {:>11} | {:>9} | state",
+        "rows", "theta", "loop", "tables", "live", "ns"
     );
     for &rows in &ledger.rows {
         for &theta in &ledger.theta {
@@ -175,41 +180,43 @@ fn measure(ledger: &Ledger, shape: Shape) {
         epoch_events_max: ledger.epoch,
         ..Options::default()
     };
-    let mut seconds: [Vec<f64>; 3] = Default::default();
+    let mut loops = Vec::new();
+    let mut seconds = vec![Vec::new(); ledger.workers.len()];
     let mut hand_over = Vec::new();
     for _ in 0..ledger.runs {
         pin(true);
         let start = Instant::now();
         let output = plain.run(&events);
-        seconds[0].push(start.elapsed().as_secs_f64());
+        loops.push(start.elapsed().as_secs_f64());
         let rows_out = (output.deposited[0].len() + output.transferred[0].len() + output.rejected[0].len()) as u64;
-        for (workers, slot) in [(1, 1), (2, 2)] {
+        for (&workers, seconds) in ledger.workers.iter().zip(&mut seconds) {
             pin(workers == 1);
             let (summary, rows) = run::run(&engine, &events, options(workers));
             assert_eq!(rows, rows_out, "the engine gave out another number of rows than the loop");
-            seconds[slot].push(summary.seconds);
+            seconds.push(summary.seconds);
             if ledger.stages {
                 println!("{workers} workers: {:?} {:?} {:?}", summary.stage_seconds, summary.latency, summary.policies);
             }
         }
         hand_over.push(hand_over_ns());
-        // The engine ran twice in this round; the loop catches up, not measured.
-        plain.run(&events);
+        // The engine ran more often in this round; the loop catches up, not measured.
+        (1..ledger.workers.len()).for_each(|_| drop(plain.run(&events)));
     }
     pin(false);
     let table = |table: usize| engine.table(table.into()).expect("in memory");
     let same = plain.digest() == ledger::tables_digest(&table(0), &table(1));
     assert!(same, "the engine's state differs from the loop's");
     let rate = |s: &[f64]| shape.events as f64 / median(s) / 1e6;
-    let [a, b, c] = [rate(&seconds[0]), rate(&seconds[1]), rate(&seconds[2])];
+    let (of_loop, rates) = (rate(&loops), seconds.iter().map(|seconds| rate(seconds)).collect::<Vec<_>>());
+    let columns = |each: &dyn Fn(f64) -> String| rates.iter().map(|&rate| each(rate)).collect::<Vec<_>>().join(" ");
     let stats: usize =
         engine.program().tables.keys().map(|t| engine.table_stats(t)).map(|s| s.row_bytes + s.index_bytes).sum();
     println!(
-        "{:>10} {:>5} | {a:>8.1} {b:>8.1} {c:>8.1} | {:>10.2} {:>11.2} | {:>10.1} {:>11} | {:>9.0} | equal",
+        "{:>10} {:>5} | {of_loop:>8.1} {} | {} | {:>10.1} {:>11} | {:>9.0} | equal",
         shape.rows,
         shape.theta,
-        b / a,
-        c / a,
+        columns(&|rate| format!("{rate:>8.1}")),
+        columns(&|rate| format!("{:>8.2}", rate / of_loop)),
         stats as f64 / shape.rows as f64,
         live / 2,
         median(&hand_over),

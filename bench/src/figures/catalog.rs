@@ -25,14 +25,14 @@ pub enum Kind {
     OverTime,
     /// What the process holds as it goes on.
     Memory,
-    /// Predictions for more processors, beside what was measured.
-    Simulation,
+    /// Predictions for more processors, beside what was measured with so many workers.
+    Scaling(Vec<usize>),
     /// Windows over streams: a line per point and way, of which there are those of `windows`.
     Windows {
         /// What is run.
         points: Vec<(&'static WindowWorkload, Shape)>,
         /// Numbers of workers.
-        workers: &'static [usize],
+        workers: Vec<usize>,
     },
 }
 
@@ -56,19 +56,15 @@ impl Figure {
         let of_point = match &self.kind {
             Kind::Windows { points, workers } => return points.len() * workers.len() * rounds,
             Kind::Throughput | Kind::Decision { .. } => rounds * self.ways.len(),
-            Kind::Simulation => 3 * rounds * self.ways.len(),
+            Kind::Scaling(measured) => (1 + measured.len()) * rounds * self.ways.len(),
             Kind::OverTime | Kind::Memory => self.ways.len(),
         };
         self.points.len() * of_point
     }
 }
 
-/// With two workers, by the names of the command line.
-fn ways(names: &str) -> Vec<Way> {
-    ways_with(names, &[2])
-}
-
-fn ways_with(names: &str, workers: &[usize]) -> Vec<Way> {
+/// By the names of the command line.
+fn ways(names: &str, workers: &[usize]) -> Vec<Way> {
     let way = |name: &str| {
         let scheme = name.parse::<Scheme>().ok().map(Scheduling::Baseline);
         scheme.unwrap_or_else(|| name.parse().unwrap_or_else(|e| panic!("{e}")))
@@ -77,9 +73,9 @@ fn ways_with(names: &str, workers: &[usize]) -> Vec<Way> {
     all.flat_map(|scheduling| workers.iter().map(move |&workers| Way { scheduling, workers })).collect()
 }
 
-fn all_policies() -> Vec<Way> {
+fn all_policies(workers: usize) -> Vec<Way> {
     let fixed = Policy::all().into_iter().map(Scheduling::Fixed);
-    fixed.chain([Scheduling::Auto]).map(|scheduling| Way { scheduling, workers: 2 }).collect()
+    fixed.chain([Scheduling::Auto]).map(|scheduling| Way { scheduling, workers }).collect()
 }
 
 /// The points that one knob makes of others.
@@ -98,20 +94,22 @@ fn of(workload: Workload, points: Vec<Knobs>) -> Vec<(Workload, Knobs)> {
 
 const SCHEMES: &str = "auto epoch tstream pat:16 lal lwm no-lock";
 
-/// All figures; a round of a user function takes so long.
-pub fn all(round_ns: f64) -> Vec<Figure> {
-    let mut all = morphstream(round_ns);
-    all.extend(tstream(round_ns));
-    all.extend(tstream_2019(round_ns));
-    all.push(grid(round_ns));
-    all.push(simulation(round_ns));
-    all.extend(sweeps::all());
+/// All figures with these numbers of workers, of which most have the last; a round of a user function takes so long.
+pub fn all(round_ns: f64, workers: &[usize]) -> Vec<Figure> {
+    let most = *workers.last().expect("a number of workers");
+    let mut all = morphstream(round_ns, most);
+    all.extend(tstream(round_ns, workers));
+    all.extend(tstream_2019(round_ns, workers));
+    all.push(grid(round_ns, most));
+    all.push(scaling(round_ns, workers));
+    all.extend(sweeps::all(workers));
     all
 }
 
 /// MorphStream (2023), §6. Figure 13a is drawn from what Figure 11 measures.
-fn morphstream(round_ns: f64) -> Vec<Figure> {
+fn morphstream(round_ns: f64, workers: usize) -> Vec<Figure> {
     use Workload::{GrepSum, Ledger, LedgerPhases};
+    let ways = |names: &str| ways(names, &[workers]);
     let cost = |micros: f64| rounds(micros, round_ns);
     let small = |workload: Workload| {
         let defaults = workload.defaults(round_ns);
@@ -206,8 +204,10 @@ fn morphstream(round_ns: f64) -> Vec<Figure> {
 }
 
 /// TStream (2020), §VI. Figures 9 and 13 are drawn from what Figure 8 measures.
-fn tstream(round_ns: f64) -> Vec<Figure> {
+fn tstream(round_ns: f64, workers: &[usize]) -> Vec<Figure> {
     use Workload::{Bidding, GrepSum, Ledger, Toll};
+    let with_all = |names: &str| ways(names, workers);
+    let ways = |names: &str| ways(names, &workers[workers.len() - 1..]);
     let defaults = |workload: Workload| {
         let knobs = Knobs { rows: 10_000, theta: 0.6, abort: 0.0, work: 0, epoch: 500, ..workload.defaults(round_ns) };
         match workload {
@@ -236,7 +236,7 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
             "ts8",
             "four applications under all schemes (also 9 and 13)",
             costly.collect(),
-            ways_with("auto transaction tstream pat:16 lal lwm no-lock nocc", &[1, 2]),
+            with_all("auto transaction tstream pat:16 lal lwm no-lock nocc"),
         ),
         figure("ts10a", "the share of transactions on several partitions", of(GrepSum, shares), schemes()),
         figure("ts10b", "the partitions of transactions on several", of(GrepSum, lengths), schemes()),
@@ -255,7 +255,9 @@ fn tstream(round_ns: f64) -> Vec<Figure> {
 }
 
 /// TStream (2019), §6.3, where the other paper has nothing like it. Figure 11 is drawn from what Figure 10 measures.
-fn tstream_2019(round_ns: f64) -> Vec<Figure> {
+fn tstream_2019(round_ns: f64, workers: &[usize]) -> Vec<Figure> {
+    let with_all = |names: &str| ways(names, workers);
+    let ways = |names: &str| ways(names, &workers[workers.len() - 1..]);
     let figure = |id, title, points, ways| Figure {
         id,
         title,
@@ -278,9 +280,9 @@ fn tstream_2019(round_ns: f64) -> Vec<Figure> {
     });
     let factors = factors.collect();
     vec![
-        figure("ts19-10", "reads alone, writes alone (also 11)", kinds, ways_with(schemes, &[1, 2])),
+        figure("ts19-10", "reads alone, writes alone (also 11)", kinds, with_all(schemes)),
         figure("ts19-12", "reads and writes in one transaction", shares, ways(schemes)),
-        figure("ts19-13", "a small state", vec![Knobs { rows: 10_000, ..mixed }], ways_with(schemes, &[1, 2])),
+        figure("ts19-13", "a small state", vec![Knobs { rows: 10_000, ..mixed }], with_all(schemes)),
         Figure {
             id: "ts19-18",
             title: "factors: synchronous, postponed, and with dynamic scheduling",
@@ -292,20 +294,20 @@ fn tstream_2019(round_ns: f64) -> Vec<Figure> {
 }
 
 /// More processors than there are.
-fn simulation(round_ns: f64) -> Figure {
+fn scaling(round_ns: f64, workers: &[usize]) -> Figure {
     use Workload::{Bidding, GrepSum, Ledger, Toll};
     let points = [GrepSum, Ledger, Bidding, Toll].into_iter().flat_map(|workload| {
         let knobs = Knobs { epoch: 4_096, ..workload.defaults(round_ns) };
         let skews = vary(&[knobs], &[0.2, 0.99], |k, v| k.theta = v);
         of(workload, vary(&skews, &[1.0, 10.0], |k, v| k.work = rounds(v, round_ns)))
     });
-    let ways = crate::simulation::schedulings().into_iter().map(|scheduling| Way { scheduling, workers: 2 }).collect();
-    let title = "policies and schemes on 1 to 64 processors, simulated (MorphStream 18b)";
-    Figure { id: "simulation", title, kind: Kind::Simulation, points: points.collect(), ways }
+    let ways = crate::simulation::schedulings().into_iter().map(|scheduling| Way { scheduling, workers: 1 }).collect();
+    let title = "policies and schemes on 1 to 64 processors, measured and simulated (MorphStream 18b)";
+    Figure { id: "scaling", title, kind: Kind::Scaling(workers.to_vec()), points: points.collect(), ways }
 }
 
 /// The decision against every fixed policy, over all knobs.
-fn grid(round_ns: f64) -> Figure {
+fn grid(round_ns: f64, workers: usize) -> Figure {
     use Workload::{Bidding, GrepSum, Ledger, Toll};
     let cost = |micros: f64| rounds(micros, round_ns);
     let mut points = Vec::new();
@@ -333,5 +335,11 @@ fn grid(round_ns: f64) -> Figure {
         }
     });
     let kind = Kind::Decision { epochs: 30 };
-    Figure { id: "grid", title: "the decision and every fixed policy", kind, points: distinct, ways: all_policies() }
+    Figure {
+        id: "grid",
+        title: "the decision and every fixed policy",
+        kind,
+        points: distinct,
+        ways: all_policies(workers),
+    }
 }

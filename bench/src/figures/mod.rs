@@ -51,6 +51,9 @@ pub struct Figures {
     /// Events of a run at the most.
     #[arg(long, default_value_t = 8_000_000)]
     events: usize,
+    /// Numbers of workers, rising: figures over workers have all of them, the others the last.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<usize>,
     /// For a process of its own: runs Streaming Ledger under this policy or scheme in epochs of so many events, and
     /// prints what the process holds, in MiB, as it goes on.
     #[arg(long, num_args = 2, value_names = ["POLICY", "EPOCH"])]
@@ -82,7 +85,7 @@ impl Figures {
             return true;
         }
         let round_ns = ns_per_round();
-        let figures = catalog::all(round_ns);
+        let figures = catalog::all(round_ns, &self.workers);
         if self.only.iter().any(|name| name == "list") {
             figures.iter().for_each(|figure| println!("{:<12} {}", figure.id, figure.title));
             return true;
@@ -170,12 +173,18 @@ impl Figures {
                 over_time::epochs(workload, knobs, &figure.ways, (&[], &|_| Options::default()), out);
                 progress.show(figure.id, figure.runs(self.runs));
             }
-            Kind::Simulation => {
-                writeln!(out, "{}", simulation::HEADER).expect("a file that takes it");
-                for (number, &(workload, knobs)) in figure.points.iter().enumerate() {
+            Kind::Scaling(measured) => {
+                if there == 0 {
+                    writeln!(out, "{}", simulation::HEADER).expect("a file that takes it");
+                }
+                progress.done += there * (figure.runs(self.runs) / figure.points.len());
+                for (number, &(workload, knobs)) in figure.points.iter().enumerate().skip(there) {
+                    if !self.has_time(progress) {
+                        return false;
+                    }
                     let knobs = self.sized(&figure.kind, workload, knobs, round_ns);
                     let micros = (knobs.work as f64 * round_ns / 100.0).round() / 10.0;
-                    simulation::simulate(workload, knobs, micros, self.runs, out);
+                    simulation::simulate(workload, knobs, micros, (self.runs, measured), out);
                     let what = format!("{}, {} of {} points", figure.id, number + 1, figure.points.len());
                     progress.show(&what, figure.runs(self.runs) / figure.points.len());
                 }
@@ -240,10 +249,11 @@ impl Figures {
 
 /// Of what was written of a figure by point, what is whole: its text, and how many points that is.
 fn whole_points(figure: &Figure, text: &str) -> (String, usize) {
-    if !matches!(figure.kind, Kind::Throughput | Kind::Decision { .. }) {
-        return (String::new(), 0);
-    }
-    let of_point = 1 + figure.ways.len();
+    let of_point = match &figure.kind {
+        Kind::Throughput | Kind::Decision { .. } => 1 + figure.ways.len(),
+        Kind::Scaling(measured) => figure.ways.len() * simulation::numbers(measured).len(),
+        Kind::OverTime | Kind::Memory | Kind::Windows { .. } => return (String::new(), 0),
+    };
     let lines: Vec<&str> = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
     let points = lines.len().saturating_sub(1) / of_point;
     (if points == 0 { String::new() } else { lines[..1 + points * of_point].concat() }, points)
@@ -267,7 +277,7 @@ mod tests {
         let folder = out.to_str().expect("UTF-8");
         let small = ["figures", "--out", folder, "--events", "300", "--runs", "1"];
         let sweep = Figures::parse_from(small);
-        let figures = catalog::all(1.0);
+        let figures = catalog::all(1.0, &[1, 2]);
         let is_small = |figure: &&Figure| !matches!(figure.kind, Kind::Memory | Kind::Windows { .. });
         for figure in figures.iter().filter(is_small) {
             Figures::parse_from(small.into_iter().chain(["--only", figure.id])).report();
@@ -311,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_grid_has_at_least_sixty_points_and_all_policies() {
-        let figures = catalog::all(1.0);
+        let figures = catalog::all(1.0, &[1, 2]);
         let grid = figures.iter().find(|figure| figure.id == "grid").expect("a grid");
         assert!(grid.points.len() >= 60, "{}", grid.points.len());
         for (number, point) in grid.points.iter().enumerate() {

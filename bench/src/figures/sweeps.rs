@@ -11,12 +11,16 @@ const SOME: usize = 2_000_000;
 
 type Point = (&'static WindowWorkload, Shape);
 
-/// All of them.
-pub fn all() -> Vec<Figure> {
+/// All of them, with these numbers of workers; the one over workers with at least 1, 2, 4 and 8.
+pub fn all(workers: &[usize]) -> Vec<Figure> {
     let thesis = [("ysb", 2 * MANY), ("lrb-speeds", 2 * MANY), ("nyt", 2 * MANY)];
     let many = ["ysb", "ysb-join", "nyt", "lrb-speeds", "cm", "q7", "nb7"].map(|name| (name, MANY));
     let some = ["q15", "q17", "q5-counts", "nbq5", "q5", "q11", "nb11", "q8", "nb8", "ro"].map(|name| (name, SOME));
-    let workers = [("ysb", MANY), ("nyt", MANY), ("lrb-speeds", MANY), ("q7", MANY)];
+    let tumbling = [("ysb", MANY), ("nyt", MANY), ("lrb-speeds", MANY), ("q7", MANY)];
+    let figure = |id, title, points| figure(id, title, points, workers);
+    let mut more = [&[1, 2, 4, 8], workers].concat();
+    more.sort_unstable();
+    more.dedup();
     let defaults = |names: &[(&str, usize)]| names.iter().map(|&(name, events)| default(name, events)).collect();
     vec![
         figure(
@@ -30,14 +34,14 @@ pub fn all() -> Vec<Figure> {
         figure("windows-length", "lengths of windows and gaps", lengths()),
         figure("windows-late", "shares of late events", late()),
         Figure {
-            kind: Kind::Windows { points: defaults(&workers), workers: &[1, 2, 4, 8] },
+            kind: Kind::Windows { points: defaults(&tumbling), workers: more },
             ..figure("windows-workers", "workers", vec![])
         },
     ]
 }
 
-fn figure(id: &'static str, title: &'static str, points: Vec<Point>) -> Figure {
-    Figure { id, title, kind: Kind::Windows { points, workers: &[1, 2] }, points: vec![], ways: vec![] }
+fn figure(id: &'static str, title: &'static str, points: Vec<Point>, workers: &[usize]) -> Figure {
+    Figure { id, title, kind: Kind::Windows { points, workers: workers.to_vec() }, points: vec![], ways: vec![] }
 }
 
 /// A workload as it is defined.
@@ -98,13 +102,13 @@ mod tests {
     /// Of each figure the first point and the last, with few events: a line for each way.
     #[test]
     fn every_sweep_has_a_line_for_each_way() {
-        for figure in all() {
+        for figure in all(&[1, 2]) {
             let Kind::Windows { points, workers } = figure.kind else {
                 panic!("{} is no figure of windows", figure.id)
             };
             for (workload, shape) in [points[0], points[points.len() - 1]] {
                 let mut written = Vec::new();
-                write_point(workload, &Shape { events: 300, ..shape }, workers, 1, &mut written);
+                write_point(workload, &Shape { events: 300, ..shape }, &workers, 1, &mut written);
                 let text = String::from_utf8(written).expect("UTF-8");
                 let columns = |line: &str| line.split(',').count();
                 assert!(text.lines().all(|line| columns(line) == columns(CSV_HEADER)), "{}: {text}", figure.id);

@@ -9,8 +9,9 @@
 //! all do one after the other. `auto` is the decision itself, which is told what epochs take in the simulation
 //! ([`decided`]).
 //!
-//! **Checked.** With one and two workers the same is run again, and the error stated. Costs come from other runs with one
-//! worker, so the error for one worker is that of what is assumed to be the same in all runs; two workers are a prediction.
+//! **Checked.** With numbers of workers that this machine can run the same is run again, and the error stated. Costs come
+//! from other runs with one worker, so the error for one worker is that of what is assumed to be the same in all runs; more
+//! are a prediction.
 //!
 //! **Left out.** Shared caches and memory bandwidth, sockets, and the threads at both ends of the pipeline (the gate, the
 //! sinks), which are none of the workers: above some ten workers the predictions are bounds on what scheduling allows,
@@ -31,9 +32,7 @@ use tidemill_runtime::{Scheduling, Scheme, Summary};
 use tidemill_schedule::Method;
 
 /// Workers that are simulated.
-pub const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// And run.
-const MEASURED: [usize; 2] = [1, 2];
+const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// The policies that are simulated.
 const POLICIES: [&str; 8] = [
@@ -50,19 +49,33 @@ const POLICIES: [&str; 8] = [
 const SCHEMES: [Scheme; 5] =
     [Scheme::TStream, Scheme::Partitioned(16), Scheme::Lock, Scheme::MultiVersion, Scheme::NoLock];
 
-/// All that is simulated: policies, schemes, and the decision.
+/// All that is simulated: policies, schemes, and the decision. MorphStream's decision is only run.
 pub fn schedulings() -> Vec<Scheduling> {
     let policies = POLICIES.map(|name| name.parse().expect("a policy"));
-    policies.into_iter().chain(SCHEMES.map(Scheduling::Baseline)).chain([Scheduling::Auto]).collect()
+    let decided = [Scheduling::Auto, Scheduling::MorphStream];
+    policies.into_iter().chain(SCHEMES.map(Scheduling::Baseline)).chain(decided).collect()
+}
+
+/// The numbers of workers of which there are lines, where so many are run.
+pub fn numbers(measured: &[usize]) -> Vec<usize> {
+    let mut all = [&WORKERS[..], measured].concat();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// The columns of the lines that [`simulate`] writes.
-pub const HEADER: &str =
-    "workload,micros,theta,abort,epoch,scheduling,workers,predicted_per_second,measured_per_second,bound_per_second";
+pub const HEADER: &str = "workload,micros,theta,abort,epoch,scheduling,workers,predicted_per_second,measured_per_second,p99_ms,bound_per_second";
 
-/// A line per scheduling and number of workers: events per second as predicted, as measured where there are as many
-/// processors, and at the most, by the critical path and the work.
-pub fn simulate(workload: Workload, knobs: Knobs, micros: f64, runs: usize, out: &mut dyn Write) {
+/// A line per scheduling and number of workers: events per second as predicted; as `measured` with these numbers, and
+/// the latency; and events per second at the most, by the critical path and the work.
+pub fn simulate(
+    workload: Workload,
+    knobs: Knobs,
+    micros: f64,
+    (runs, measured): (usize, &[usize]),
+    out: &mut dyn Write,
+) {
     let mut session = Session::new(workload, knobs);
     session.run_loop();
     let shape = session.shape();
@@ -72,30 +85,37 @@ pub fn simulate(workload: Workload, knobs: Knobs, micros: f64, runs: usize, out:
     for scheduling in schedulings() {
         let mut run = |workers| median_of(&mut session, Way { scheduling, workers }, runs);
         let fit = run(1);
-        let measured = MEASURED.map(|workers| run(workers).events_per_second);
+        let here: Vec<(usize, Summary)> = measured.iter().map(|&workers| (workers, run(workers))).collect();
         let method = match scheduling {
             Scheduling::Fixed(policy) => Some(Method::Policy(policy)),
             Scheduling::Baseline(scheme) => Some(Method::Scheme(scheme)),
             _ => None,
         };
         let model = method.map(|method| Predicted::of(&shape, events, method, &fit, line_ns));
-        let of_workers = WORKERS.map(|workers| match &model {
-            Some(model) => (model.events_per_second(workers), model.bound(workers)),
-            None => Decided::new(&policies, &shape).events_per_second(workers),
-        });
-        if let (Scheduling::Fixed(policy), Some(model)) = (scheduling, model) {
-            policies.push((policy, model));
-        }
-        let (name, name_of) = (scheduling_name(scheduling), workload.name());
-        for (workers, (predicted, bound)) in WORKERS.into_iter().zip(of_workers) {
-            let here = MEASURED.iter().position(|&w| w == workers);
-            let here = here.map_or(String::new(), |at| format!("{:.0}", measured[at]));
-            let Knobs { theta, abort, epoch, .. } = knobs;
+        let name = scheduling_name(scheduling);
+        for workers in numbers(measured) {
+            let predicted = match &model {
+                Some(model) => Some((model.events_per_second(workers), model.bound(workers))),
+                None if scheduling == Scheduling::Auto => {
+                    Some(Decided::new(&policies, &shape).events_per_second(workers))
+                }
+                None => None,
+            };
+            let (per_second, bound) =
+                predicted.map_or(Default::default(), |(a, b)| (format!("{a:.0}"), format!("{b:.0}")));
+            let run = here.iter().find(|(number, _)| *number == workers).map(|(_, run)| run);
+            let (rate, p99) = run.map_or(Default::default(), |run| {
+                (format!("{:.0}", run.events_per_second), format!("{:.3}", run.latency.p99_ms))
+            });
+            let (Knobs { theta, abort, epoch, .. }, of) = (knobs, workload.name());
             writeln!(
                 out,
-                "{name_of},{micros},{theta},{abort},{epoch},\"{name}\",{workers},{predicted:.0},{here},{bound:.0}"
+                "{of},{micros},{theta},{abort},{epoch},\"{name}\",{workers},{per_second},{rate},{p99},{bound}"
             )
             .expect("a file that takes it");
+        }
+        if let (Scheduling::Fixed(policy), Some(model)) = (scheduling, model) {
+            policies.push((policy, model));
         }
     }
 }
