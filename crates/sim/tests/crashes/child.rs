@@ -28,11 +28,14 @@ const EVENTS_MIN: &str = "TIDEMILL_TEST_EVENTS_MIN";
 const END_AT: &str = "TIDEMILL_TEST_END_AT";
 const CUTS_POWER: &str = "TIDEMILL_TEST_CUTS_POWER";
 const LIES: &str = "TIDEMILL_TEST_LIES";
+const WORKERS: &str = "TIDEMILL_TEST_WORKERS";
 
 /// The work of a process: a random history.
 pub struct Script {
     events_min: usize,
     expected: Expected,
+    /// How many workers its processes have.
+    pub workers: usize,
 }
 
 /// How a process ends early.
@@ -69,7 +72,7 @@ pub fn history(events_min: usize) -> (Program, History, Setting) {
 
 impl Script {
     pub fn new(events_min: usize) -> Script {
-        Script { events_min, expected: Expected::new(Subject::new(history(events_min).1)) }
+        Script { events_min, expected: Expected::new(Subject::new(history(events_min).1)), workers: 1 }
     }
 
     /// A process in a directory with a folder `out`; syncs of files whose path contains `lies` are left out.
@@ -77,6 +80,7 @@ impl Script {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", "child::child", "--ignored", "--nocapture"]);
         command.current_dir(directory).env(EVENTS_MIN, self.events_min.to_string()).env(LIES, lies);
+        command.env(WORKERS, self.workers.to_string());
         match end {
             End::Never => {}
             End::At(call) => _ = command.env(END_AT, call.to_string()),
@@ -118,6 +122,7 @@ pub fn quick_directory() -> tempfile::TempDir {
 fn child() {
     let Ok(events_min) = var(EVENTS_MIN) else { return };
     let (program, history, setting) = history(events_min.parse().expect("a number"));
+    let setting = Setting { workers: var(WORKERS).map_or(1, |workers| workers.parse().expect("a number")), ..setting };
     let ending = Ending {
         calls: Arc::default(),
         at: var(END_AT).map_or(u64::MAX, |at| at.parse().expect("a number")),

@@ -1,7 +1,7 @@
 //! A process that ends at its k-th call that writes, for each k, or is killed at random moments.
 //!
 //! What a process has written outlives it: what is lost with the power is tried on simulated storage, and by
-//! [`power`](crate::power).
+//! [`power`](crate::power). Each process has one, two or three workers, also where it goes on with what another has left.
 
 use crate::child::{End, Script, quick_directory};
 use crate::trial::Whole;
@@ -16,12 +16,13 @@ const EVENTS_MIN: usize = 100;
 /// How many of those calls each run makes: epochs that meet in the log share their calls, and how many meet depends on
 /// the machine.
 const KILLS_MIN: u64 = KILLS / 4;
+const WORKERS_MAX: usize = 3;
 const SIGKILL: i32 = 9;
 
 #[test]
 fn a_kill_at_each_call() {
     use std::os::unix::process::ExitStatusExt;
-    let script = Script::new(EVENTS_MIN);
+    let mut script = Script::new(EVENTS_MIN);
     let (mut kills, mut again) = (0, 0);
     for at in 0..KILLS {
         let directory = quick_directory();
@@ -29,6 +30,7 @@ fn a_kill_at_each_call() {
         let again_at = (at % 2 == 1).then_some(End::At(at * 7 % 40));
         let ends = [Some(End::At(at)), again_at, Some(End::Never)];
         for (life, end) in ends.into_iter().flatten().enumerate() {
+            script.workers = 1 + (at as usize + life) % WORKERS_MAX;
             let (status, text) = script.run(directory.path(), end, "");
             match (end, status.success(), status.signal()) {
                 (End::At(_), false, Some(_)) => {
@@ -52,7 +54,7 @@ fn a_kill_at_each_call() {
 #[test]
 fn kills_at_random_moments() {
     use std::os::unix::process::ExitStatusExt;
-    let script = Script::new(EVENTS_MIN);
+    let mut script = Script::new(EVENTS_MIN);
     let mut random = Random::new(super::number("TIDEMILL_SEED", 1));
     let wanted = super::number("TIDEMILL_KILLS", 50);
     let (mut kills, mut in_recovery, mut whole) = (0, 0, 0);
@@ -60,6 +62,7 @@ fn kills_at_random_moments() {
     while kills < wanted {
         let directory = quick_directory();
         for life in 0.. {
+            script.workers = 1 + random.below(WORKERS_MAX);
             let begin = Instant::now();
             let mut child = script
                 .command(directory.path(), End::Never, "")
