@@ -428,7 +428,7 @@ def scaling(rows: list[Row], axes: list[Any]) -> str:
     points = distinct(map(point, rows))
     errors: dict[tuple[str, str], list[float]] = defaultdict(list)
     reached: list[list[str]] = []
-    for axis, late, at_point in zip(axes, axes[len(points) :], points, strict=False):
+    for axis, late, at_point in zip(axes[: len(points)], axes[len(points) :], points, strict=True):
         own = [row for row in rows if point(row) == at_point]
         series = distinct(row["scheduling"] for row in own)
         for name in series:

@@ -51,7 +51,8 @@ pub struct Figures {
     /// Events of a run at the most.
     #[arg(long, default_value_t = 8_000_000)]
     events: usize,
-    /// Numbers of workers, rising: figures over workers have all of them, the others the last.
+    /// Numbers of workers, rising: figures over workers have all of them, the others the last. A figure that is there in
+    /// part goes on rightly with the same numbers only; with others, remove its part.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
     /// For a process of its own: runs Streaming Ledger under this policy or scheme in epochs of so many events, and
