@@ -68,7 +68,7 @@ pub struct Predicted {
     weight: Vec<f64>,
     costs: Costs,
     construct: Construct,
-    /// What comes after all units.
+    /// What comes after all units: with a policy on versions, copying them into rows, which all share.
     other: f64,
     /// Running again what aborts affected, with one worker. All share it.
     redo: f64,
@@ -179,7 +179,8 @@ impl Predicted {
                 pass * (1.0 + self.redo / self.transactions.iter().sum::<f64>().max(1.0))
             }
         };
-        self.construct.in_access(workers) + explored + self.other
+        let sharing = if self.on_versions && matches!(self.way, Way::Policy(_)) { workers } else { 1 };
+        self.construct.in_access(workers) + explored + self.other / sharing as f64
     }
 
     fn explored(&self, precedence: &impl Precedence, explore: Explore, workers: usize) -> f64 {

@@ -247,6 +247,14 @@ impl Flow {
         Use(self.uses[operation as usize].load(Relaxed))
     }
 
+    /// The last operation that writes a chain's row, if any does: given the chain's last operation. None for a slot that
+    /// is no chain's last operation.
+    #[inline]
+    pub fn last_write(&self, graph: &Graph, slot: u32) -> Option<u32> {
+        let Slot::Operation { next: None, .. } = graph.slot(slot) else { return None };
+        if self.use_of(slot).writes() { Some(slot) } else { self.source(slot) }
+    }
+
     /// Calls `see` with the slot and transaction of each operation that an operation is the source of.
     #[inline]
     pub fn consumers(&self, graph: &Graph, operation: u32, mut see: impl FnMut(u32, u32)) {

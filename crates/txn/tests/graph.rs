@@ -64,6 +64,32 @@ fn an_operation_writes_if_one_of_its_accesses_does() {
     }
 }
 
+/// Of random epochs, some of whose accesses write and some of which meet in a row.
+#[test]
+fn the_last_write_of_each_row_is_found() {
+    for seed in 0..200u64 {
+        let draw = |n: u64| (seed * 0x1_0001 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let rows: Vec<Vec<u64>> =
+            (0..40).map(|t| (0..draw(t) % 4).map(|i| draw(1_000 + t * 4 + i) % 12).collect()).collect();
+        let rows: Vec<&[u64]> = rows.iter().map(Vec::as_slice).collect();
+        let epoch = epoch(&rows);
+        let all: Vec<u64> = rows.concat();
+        let writes: Vec<bool> = (0..all.len() as u64).map(|slot| draw(5_000 + slot) % 3 == 0).collect();
+        let mut uses = UseBuffer::default();
+        uses.parts.extend(rows.iter().map(|_| 0));
+        uses.uses.extend(writes.iter().map(|&writes| Use::new(0, writes)));
+        let (mut graph, mut flow) = (Graph::new(), Flow::new());
+        graph.build_and_follow(epoch.accesses(), &uses, Verdicts::First, &mut Scratch::default(), &mut flow);
+        let mut found: Vec<u32> = (0..all.len() as u32).filter_map(|slot| flow.last_write(&graph, slot)).collect();
+        found.sort_unstable();
+        // The operation of the last access that writes.
+        let last = |row: u64| (0..all.len()).rev().find(|&slot| all[slot] == row && writes[slot]);
+        let mut expected: Vec<u32> = (0..12).filter_map(last).map(|slot| flow.operation(slot as u32)).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
 #[test]
 fn bytes_are_those_in_use() {
     let epoch = epoch(&[&[1, 2], &[3], &[]]);

@@ -13,8 +13,10 @@ use tidemill_txn::{Cut, Survey};
 /// Per operation: locating and partitioning, on one worker. Prepare does this and lays out versions beside the access of
 /// earlier epochs, where there are several workers; measured epochs say how much that saves.
 const LOCATE: f64 = 14.0;
-/// Per operation: laying out versions, on one worker, and copying them into rows after the run.
+/// Per operation: laying out versions, on one worker.
 const LAY_OUT: f64 = 14.0;
+/// Per operation: copying the last versions into rows after the run, on all workers.
+const INSTALL: f64 = 14.0;
 /// Per operation: finding strata, on one worker.
 const STRATA: f64 = 25.0;
 /// Per operation: linking, on all workers.
@@ -95,5 +97,5 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
         Abort::VoteFirst => 0.0,
         Abort::Eager | Abort::Lazy => load.aborts * (transactions * REPAIR + REDONE * operations * load.units_ns),
     };
-    alone + operations * LINK / workers + explored + redo
+    alone + operations * (LINK + when(policy.on_versions(), INSTALL)) / workers + explored + redo
 }

@@ -14,7 +14,8 @@ use crate::machine::Machine;
 use crate::wiring::InputId;
 use parking_lot::Mutex;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tidemill_schedule::{
     Baseline, Breakdown, Execute, Executor, Known, Method, Progress, Scheme, SurveyWanted, Worker,
 };
@@ -111,6 +112,20 @@ pub fn may_redo(machine: &Machine) -> bool {
     machine.program.transactions.iter().all(|transaction| transaction.is_final(&machine.program).is_none())
 }
 
+/// Slots whose last versions a worker copies at a time. So few without optimization that the epochs of tests are shared.
+const COPIED_AT_ONCE: u32 = if cfg!(debug_assertions) { 8 } else { 1_024 };
+
+/// The last versions, which workers copy into rows after all units have run.
+#[derive(Default)]
+struct Copying {
+    /// Set by a worker that knows that all units have run.
+    begun: AtomicBool,
+    /// The next slots to copy. Claimed by workers.
+    next: AtomicU32,
+    /// How many slots were copied.
+    copied: AtomicU32,
+}
+
 /// A part that is being run.
 pub struct Part {
     /// How it is run.
@@ -122,6 +137,7 @@ pub struct Part {
     memory: Memory,
     /// For a serial part: whether a worker has claimed it.
     claimed: AtomicBool,
+    copying: Copying,
     done: AtomicBool,
     /// The time breakdown of the workers that took part.
     breakdown: Mutex<Breakdown>,
@@ -168,6 +184,7 @@ impl Part {
             selection,
             memory,
             claimed: AtomicBool::new(false),
+            copying: Copying::default(),
             done: AtomicBool::new(false),
             breakdown: Mutex::new(Breakdown::default()),
             busy: AtomicU64::new(0),
@@ -213,9 +230,11 @@ impl Part {
             serial.run(epoch, self.selection.clone(), CALLS_PER_SAMPLE);
             worker.account(environment.now() - start);
             true
+        } else if self.copying.begun.load(Ordering::Acquire) {
+            self.copy()
         } else if self.method.on_versions() {
             let (graph, flow) = self.flow();
-            self.work(worker, &VersionWork::new(units(identity), versions, graph, flow), waits)
+            self.work(worker, &VersionWork::new(units(identity), versions, graph, flow), waits) && self.copy()
         } else {
             self.work(worker, &RowWork(units(identity)), waits)
         };
@@ -240,6 +259,28 @@ impl Part {
         true
     }
 
+    /// Copies last versions into rows; returns whether all are there. All units have run. A scheme tells that of one
+    /// worker's units only, so its versions are copied in the end.
+    fn copy(&self) -> bool {
+        let Method::Policy(_) = self.method else { return true };
+        let Copying { begun, next, copied } = &self.copying;
+        begun.store(true, Ordering::Release);
+        let in_all = self.memory.listing.located.accesses().rows().len() as u32;
+        while next.load(Ordering::Relaxed) < in_all {
+            let start = next.fetch_add(COPIED_AT_ONCE, Ordering::Relaxed).min(in_all);
+            let end = (start + COPIED_AT_ONCE).min(in_all);
+            self.install(start..end);
+            copied.fetch_add(end - start, Ordering::AcqRel);
+        }
+        copied.load(Ordering::Acquire) == in_all
+    }
+
+    fn install(&self, slots: Range<u32>) {
+        let Listing { located, versions, .. } = &self.memory.listing;
+        let (graph, flow) = self.flow();
+        versions.install(slots, located, graph, flow);
+    }
+
     fn flow(&self) -> (&Graph, &Flow) {
         let Memory { executor, baseline, .. } = &self.memory;
         match self.method {
@@ -250,15 +291,12 @@ impl Part {
 
     /// Ends the part after all has run: adds its measurements to the epoch. Returns them and the reusable buffers.
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
-        let Memory { listing: Listing { located, versions, .. }, executor, baseline, scratches, .. } = &mut self.memory;
-        let (graph, flow) = match self.method {
-            Method::Scheme(_) => (baseline.graph(), baseline.flow()),
-            Method::Policy(_) => (executor.graph(), executor.flow()),
-        };
-        if self.method.on_versions() {
-            versions.install(located, graph, flow);
+        let is_policy = matches!(self.method, Method::Policy(_));
+        if self.method.on_versions() && !is_policy {
+            self.install(0..self.memory.listing.located.accesses().rows().len() as u32);
         }
-        let redone = if let Method::Policy(_) = self.method { executor.redone() } else { 0 };
+        let Memory { executor, scratches, .. } = &mut self.memory;
+        let redone = if is_policy { executor.redone() } else { 0 };
         for scratch in scratches {
             let WorkerScratch { context, buffers } = scratch.get_mut();
             epoch.work.produced.push(context.take());

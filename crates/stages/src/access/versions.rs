@@ -1,5 +1,5 @@
 //! An epoch's transactions as operations over versions of rows: every operation that writes stores the row's value in a
-//! place of its own, and the last version is installed in the row after all operations have run.
+//! place of its own, and the last version is copied into the row after all operations have run.
 //!
 //! The [`Flow`] defines which versions exist and which operation reads which; the schedule defines when each part runs.
 //! Here a part is a call of compiled code on a few addresses: copies of the rows that it may write, and the sources
@@ -10,7 +10,7 @@
 //! Only the units of its own transaction write a version (the one part that writes the row), or the one worker that
 //! repairs the transaction, while none of its units and of those that read the version runs. Only units that the
 //! schedule runs after that one read it. [`Execute`] promises both. Rows are only read until all units have run; then
-//! one worker writes them. Key cells are never written, because the next epoch's prepare compares them concurrently.
+//! each is written by the one worker that copies its last version. Key cells are never written, because the next epoch's prepare compares them concurrently.
 
 use crate::access::serial::Located;
 use crate::access::unit::{Function, UnitBuffers, Units, WorkerScratch};
@@ -40,7 +40,6 @@ pub struct Versions {
     /// Slot → its table.
     table: Vec<TableId>,
     words: Vec<u64>,
-    superseded: Vec<bool>,
     /// By table.
     shapes: TiVec<TableId, Shape>,
 }
@@ -78,7 +77,6 @@ impl Versions {
             place: Vec::new(),
             table: Vec::new(),
             words: Vec::new(),
-            superseded: Vec::new(),
             shapes: machine.tables.iter().map(Shape::of).collect(),
         }
     }
@@ -151,24 +149,18 @@ impl Versions {
         }
     }
 
-    /// Writes the last version of each row to the row. Call it after all units have run.
-    pub fn install(&mut self, located: &Located, graph: &Graph, flow: &Flow) {
+    /// Writes the last version of a row to the row where the last operation of its chain is in one of these slots. Call
+    /// it after all units have run, once for each slot: several workers may, for different ones.
+    pub fn install(&self, slots: Range<u32>, located: &Located, graph: &Graph, flow: &Flow) {
         let rows = located.accesses().rows();
-        self.superseded.clear();
-        self.superseded.resize(rows.len(), false);
-        let written = |slot: u32| flow.operation(slot) == slot && flow.use_of(slot).writes();
-        debug_assert_eq!(graph.transactions() as usize, located.at().len());
-        for slot in (0..rows.len() as u32).filter(|&slot| written(slot)) {
-            if let Some(source) = flow.source(slot) {
-                self.superseded[source as usize] = true;
-            }
-        }
-        for slot in (0..rows.len() as u32).filter(|&slot| written(slot) && !self.superseded[slot as usize]) {
-            let version = &self.words[self.place_of(slot)..];
+        for slot in slots {
+            let Some(last) = flow.last_write(graph, slot) else { continue };
+            let version = &self.words[self.place_of(last)..];
             let row = rows[slot as usize].0 as *mut u64;
             for &word in &self.shapes[self.table[slot as usize]].changing {
                 #[allow(unsafe_code)]
-                // SAFETY: a row of the table, which no other thread accesses now; the words of its key are left out.
+                // SAFETY: a row of the table, which no other thread accesses now, since one operation is its chain's last;
+                // the words of its key are left out.
                 unsafe {
                     row.add(word).write(version[word]);
                 }
