@@ -10,7 +10,7 @@ use crate::figures::over_time;
 use crate::processors::steadily;
 use crate::rounds::{Extent, Spread, middle};
 use crate::run::Arrival;
-use crate::session::{HEADER, Line, Measured, Way, scheduling_name};
+use crate::session::{self, HEADER, Line, Measured, Way, scheduling_name};
 use crate::standing::{Standing, Standings};
 use crate::workloads::{Knobs, WORKLOADS, Workload, ns_per_round, rounds};
 use clap::{Parser, ValueEnum};
@@ -38,7 +38,7 @@ pub struct Grid {
     #[arg(long, value_parser = schemes)]
     schemes: Option<Schedulings>,
     /// Numbers of workers.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = session::workers)]
     workers: Vec<usize>,
     /// Rounds.
     #[arg(long, default_value_t = 3)]

@@ -116,7 +116,7 @@ struct Ledger {
     #[arg(long, value_enum, default_value_t)]
     keys: KeySpread,
     /// Numbers of workers.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = session::workers)]
     workers: Vec<usize>,
     /// How several workers schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]

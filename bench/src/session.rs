@@ -39,6 +39,14 @@ impl Way {
     }
 }
 
+/// A number of workers on the command line.
+pub fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("it is a number of workers, 1 or more".into()),
+    }
+}
+
 /// What came of a run.
 #[derive(Clone)]
 pub struct Measured {

@@ -7,6 +7,7 @@
 use crate::memory;
 use crate::processors::{pin, steadily};
 use crate::run::{self, Arrival};
+use crate::session;
 use crate::workloads::OutputDigest;
 use crate::workloads::windows::{Baseline, Plain, Query, Shape, WINDOW_WORKLOADS, WindowWorkload, punctual, read};
 use arrow_array::RecordBatch;
@@ -53,7 +54,7 @@ pub struct Windows {
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = share)]
     late: Vec<f64>,
     /// Numbers of workers.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = session::workers)]
     workers: Vec<usize>,
     /// Baselines, for the workloads that are aggregations in tumbling windows.
     #[arg(long, value_delimiter = ',', default_value = "up,late,global")]

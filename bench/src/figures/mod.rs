@@ -2,15 +2,15 @@
 //! `docs/figures.md` and `docs/windows.md` set beside what the papers say.
 //!
 //! A figure whose file is there is left out, so a sweep that was ended goes on where it was. Its file appears, by a
-//! rename, when it is complete; until then its points are in a file beside it (`.csv.part`), and a sweep that was ended
-//! or ran out of time continues after the last whole point.
+//! rename, when it is complete; until then its points are in a file beside it (`.part`), and a sweep that was ended
+//! or ran out of time continues after the last whole point, if it has the same numbers of workers.
 
 mod catalog;
 pub mod over_time;
 mod sweeps;
 
 use crate::rounds::{Extent, Spread, middle};
-use crate::session::{HEADER, Line, Measured, scheduling_name};
+use crate::session::{self, HEADER, Line, Measured, scheduling_name};
 use crate::simulation;
 use crate::standing::{Standing, Standings};
 use crate::windows;
@@ -52,8 +52,8 @@ pub struct Figures {
     #[arg(long, default_value_t = 8_000_000)]
     events: usize,
     /// Numbers of workers, rising: figures over workers have all of them, the others the last. A figure that is there in
-    /// part goes on rightly with the same numbers only; with others, remove its part.
-    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    /// part goes on with the same numbers only.
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = session::workers)]
     workers: Vec<usize>,
     /// For a process of its own: runs Streaming Ledger under this policy or scheme in epochs of so many events, and
     /// prints what the process holds, in MiB, as it goes on.
@@ -64,7 +64,7 @@ pub struct Figures {
 /// How far the sweep is.
 struct Progress {
     start: Instant,
-    /// Runs, of all rounds.
+    /// Runs, of all rounds; those of points that were there do not count.
     done: usize,
     in_all: usize,
 }
@@ -111,10 +111,15 @@ impl Figures {
         self.out.join(format!("{}.csv", figure.id))
     }
 
+    /// Where a figure is until it is complete.
+    fn unfinished(&self, figure: &Figure) -> PathBuf {
+        let workers: Vec<String> = self.workers.iter().map(usize::to_string).collect();
+        self.out.join(format!("{}.{}.part", figure.id, workers.join("-")))
+    }
+
     /// Measures a figure, or what is missing of it. Whether it is complete now.
     fn measure(&self, figure: &Figure, round_ns: f64, progress: &mut Progress) -> bool {
-        let file = self.file(figure);
-        let unfinished = file.with_extension("csv.part");
+        let (file, unfinished) = (self.file(figure), self.unfinished(figure));
         let (whole, points) = whole_points(figure, &fs::read_to_string(&unfinished).unwrap_or_default());
         fs::write(&unfinished, whole).expect("a file for the figure");
         let mut out = BufWriter::new(OpenOptions::new().append(true).open(&unfinished).expect("the file just written"));
@@ -147,7 +152,7 @@ impl Figures {
                 if there == 0 {
                     writeln!(out, "{HEADER}").expect("a file that takes it");
                 }
-                progress.done += there * (figure.runs(self.runs) / figure.points.len());
+                progress.in_all -= there * (figure.runs(self.runs) / figure.points.len());
                 let mut standings = Standings::default();
                 for (number, &(workload, knobs)) in figure.points.iter().enumerate().skip(there) {
                     if !self.has_time(progress) {
@@ -178,7 +183,7 @@ impl Figures {
                 if there == 0 {
                     writeln!(out, "{}", simulation::HEADER).expect("a file that takes it");
                 }
-                progress.done += there * (figure.runs(self.runs) / figure.points.len());
+                progress.in_all -= there * (figure.runs(self.runs) / figure.points.len());
                 for (number, &(workload, knobs)) in figure.points.iter().enumerate().skip(there) {
                     if !self.has_time(progress) {
                         return false;
@@ -308,10 +313,15 @@ mod tests {
         // The head, and of the first point the loop and three policies.
         let (first, torn) = (&whole[..5], &whole[5][..20]);
         fs::remove_file(out.join("ms16b.csv")).expect("a figure");
-        fs::write(out.join("ms16b.csv.part"), format!("{}\n{torn}", first.join("\n"))).expect("a part");
+        fs::write(out.join("ms16b.1-2.part"), format!("{}\n{torn}", first.join("\n"))).expect("a part");
         assert!(Figures::parse_from(small).report());
         let again = lines(&out, "ms16b");
         assert_eq!((&again[..5], again.len()), (first, whole.len()));
+        // What was measured with other numbers of workers is not gone on with.
+        fs::rename(out.join("ms16b.csv"), out.join("ms16b.1-2.part")).expect("a part");
+        assert!(Figures::parse_from(small.into_iter().chain(["--workers", "1"])).report());
+        let with_one = lines(&out, "ms16b");
+        assert!(with_one.iter().all(|line| !again.contains(line) || *line == again[0]), "{with_one:?}");
         fs::remove_dir_all(&out).expect("what was made");
     }
 
