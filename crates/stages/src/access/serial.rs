@@ -304,7 +304,9 @@ impl Serial<'_> {
                     untimed = calls_per_sample;
                     course.run_timed(environment, context, BLOCK.min(left), sampled);
                 } else {
-                    let more = if course.is_near() { (NEAR_BLOCKS - 1).min(untimed - 1) } else { 0 };
+                    // Events of an input may be few in a row: only blocks that are there count.
+                    let there = ((left - 1) / BLOCK) as u32;
+                    let more = if course.is_near() { there.min(NEAR_BLOCKS - 1).min(untimed - 1) } else { 0 };
                     untimed -= more;
                     course.run(context, left.min(BLOCK * (1 + more as usize)));
                 }
