@@ -304,17 +304,21 @@ impl Serial<'_> {
                     untimed = calls_per_sample;
                     course.run_timed(environment, context, BLOCK.min(left), sampled);
                 } else {
-                    // Events of an input may be few in a row: only blocks that are there count.
-                    let there = ((left - 1) / BLOCK) as u32;
-                    let more = if course.is_near() { there.min(NEAR_BLOCKS - 1).min(untimed - 1) } else { 0 };
-                    untimed -= more;
-                    course.run(context, left.min(BLOCK * (1 + more as usize)));
+                    let blocks = if course.is_near() { blocks(left, untimed) } else { 1 };
+                    untimed -= blocks - 1;
+                    course.run(context, left.min(BLOCK * blocks as usize));
                 }
             }
             course.run_some(context, first, after, wanted);
             course.next = first + count as usize;
         }
     }
+}
+
+/// How many blocks a call takes where rows are near, of so many events that are left, if so many blocks may run before one
+/// is timed. Events of an input may be few in a row, and count as one block.
+fn blocks(left: usize, untimed: u32) -> u32 {
+    (left.div_ceil(BLOCK) as u32).min(NEAR_BLOCKS).min(untimed)
 }
 
 /// Runs all transactions in a range of an epoch's order on one worker.
@@ -413,5 +417,17 @@ pub fn run_one(machine: &Machine, epoch: &Epoch, at: InputEvent, context: &mut A
     // SAFETY: as in `Call::run`; `Input::point` was called after the input last grew.
     unsafe {
         run(context, &view, u64::from(at.event), 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else those of inputs that take turns would be timed many times as often as others.
+    #[test]
+    fn a_call_counts_the_blocks_that_it_has() {
+        assert_eq!([1, BLOCK, BLOCK + 1, 100 * BLOCK].map(|left| blocks(left, 100)), [1, 1, 2, NEAR_BLOCKS]);
+        assert_eq!(blocks(100 * BLOCK, 3), 3);
     }
 }
