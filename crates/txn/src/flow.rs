@@ -247,8 +247,8 @@ impl Flow {
         Use(self.uses[operation as usize].load(Relaxed))
     }
 
-    /// The last operation that writes a chain's row, if any does: given the chain's last operation. None for a slot that
-    /// is no chain's last operation.
+    /// For the slot of a chain's last operation: the last operation of the chain that writes, the same one or an earlier
+    /// one. None if no operation of the chain writes, and for all other slots.
     #[inline]
     pub fn last_write(&self, graph: &Graph, slot: u32) -> Option<u32> {
         let Slot::Operation { next: None, .. } = graph.slot(slot) else { return None };

@@ -16,7 +16,7 @@ const LOCATE: f64 = 14.0;
 /// Per operation: laying out versions, on one worker.
 const LAY_OUT: f64 = 14.0;
 /// Per operation: copying the last versions into rows after the run, on all workers.
-const INSTALL: f64 = 14.0;
+const COPY_LAST: f64 = 14.0;
 /// Per operation: finding strata, on one worker.
 const STRATA: f64 = 25.0;
 /// Per operation: linking, on all workers.
@@ -97,5 +97,5 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
         Abort::VoteFirst => 0.0,
         Abort::Eager | Abort::Lazy => load.aborts * (transactions * REPAIR + REDONE * operations * load.units_ns),
     };
-    alone + operations * (LINK + when(policy.on_versions(), INSTALL)) / workers + explored + redo
+    alone + operations * (LINK + when(policy.on_versions(), COPY_LAST)) / workers + explored + redo
 }

@@ -112,7 +112,8 @@ pub fn may_redo(machine: &Machine) -> bool {
     machine.program.transactions.iter().all(|transaction| transaction.is_final(&machine.program).is_none())
 }
 
-/// Slots whose last versions a worker copies at a time. So few without optimization that the epochs of tests are shared.
+/// Slots that a worker goes through at a time to copy last versions. Debug builds have few, so that workers share the
+/// small epochs of tests.
 const COPIED_AT_ONCE: u32 = if cfg!(debug_assertions) { 8 } else { 1_024 };
 
 /// The last versions, which workers copy into rows after all units have run.
@@ -231,10 +232,10 @@ impl Part {
             worker.account(environment.now() - start);
             true
         } else if self.copying.begun.load(Ordering::Acquire) {
-            self.copy()
+            self.copy_last()
         } else if self.method.on_versions() {
             let (graph, flow) = self.flow();
-            self.work(worker, &VersionWork::new(units(identity), versions, graph, flow), waits) && self.copy()
+            self.work(worker, &VersionWork::new(units(identity), versions, graph, flow), waits) && self.copy_last()
         } else {
             self.work(worker, &RowWork(units(identity)), waits)
         };
@@ -259,9 +260,9 @@ impl Part {
         true
     }
 
-    /// Copies last versions into rows; returns whether all are there. All units have run. A scheme tells that of one
-    /// worker's units only, so its versions are copied in the end.
-    fn copy(&self) -> bool {
+    /// Copies last versions into rows, after all units have run; returns whether all are there. Under a scheme one worker
+    /// copies them, in the end.
+    fn copy_last(&self) -> bool {
         let Method::Policy(_) = self.method else { return true };
         let Copying { begun, next, copied } = &self.copying;
         begun.store(true, Ordering::Release);
@@ -269,16 +270,17 @@ impl Part {
         while next.load(Ordering::Relaxed) < in_all {
             let start = next.fetch_add(COPIED_AT_ONCE, Ordering::Relaxed).min(in_all);
             let end = (start + COPIED_AT_ONCE).min(in_all);
-            self.install(start..end);
+            self.copy_slots(start..end);
             copied.fetch_add(end - start, Ordering::AcqRel);
         }
         copied.load(Ordering::Acquire) == in_all
     }
 
-    fn install(&self, slots: Range<u32>) {
+    /// Copies those of which the chain's last operation is in one of these slots.
+    fn copy_slots(&self, slots: Range<u32>) {
         let Listing { located, versions, .. } = &self.memory.listing;
         let (graph, flow) = self.flow();
-        versions.install(slots, located, graph, flow);
+        versions.copy_last(slots, located, graph, flow);
     }
 
     fn flow(&self) -> (&Graph, &Flow) {
@@ -293,7 +295,7 @@ impl Part {
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
         let is_policy = matches!(self.method, Method::Policy(_));
         if self.method.on_versions() && !is_policy {
-            self.install(0..self.memory.listing.located.accesses().rows().len() as u32);
+            self.copy_slots(0..self.memory.listing.located.accesses().rows().len() as u32);
         }
         let Memory { executor, scratches, .. } = &mut self.memory;
         let redone = if is_policy { executor.redone() } else { 0 };

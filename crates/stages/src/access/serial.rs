@@ -315,8 +315,8 @@ impl Serial<'_> {
     }
 }
 
-/// How many blocks a call takes where rows are near, of so many events that are left, if so many blocks may run before one
-/// is timed. Events of an input may be few in a row, and count as one block.
+/// How many blocks the next call runs where rows are near. `left` events of the input are left in a row, and `untimed`
+/// blocks before one is timed. Less than a block counts as one.
 fn blocks(left: usize, untimed: u32) -> u32 {
     (left.div_ceil(BLOCK) as u32).min(NEAR_BLOCKS).min(untimed)
 }

@@ -10,7 +10,8 @@
 //! Only the units of its own transaction write a version (the one part that writes the row), or the one worker that
 //! repairs the transaction, while none of its units and of those that read the version runs. Only units that the
 //! schedule runs after that one read it. [`Execute`] promises both. Rows are only read until all units have run; then
-//! each is written by the one worker that copies its last version. Key cells are never written, because the next epoch's prepare compares them concurrently.
+//! each is written by the one worker that copies its last version. Key cells are never written, because the next
+//! epoch's prepare compares them concurrently.
 
 use crate::access::serial::Located;
 use crate::access::unit::{Function, UnitBuffers, Units, WorkerScratch};
@@ -149,9 +150,9 @@ impl Versions {
         }
     }
 
-    /// Writes the last version of a row to the row where the last operation of its chain is in one of these slots. Call
-    /// it after all units have run, once for each slot: several workers may, for different ones.
-    pub fn install(&self, slots: Range<u32>, located: &Located, graph: &Graph, flow: &Flow) {
+    /// Copies last versions into rows: those of the chains whose last operation is in one of these slots. Called after
+    /// all units have run, once for each slot; several workers may call it at a time, for different slots.
+    pub fn copy_last(&self, slots: Range<u32>, located: &Located, graph: &Graph, flow: &Flow) {
         let rows = located.accesses().rows();
         for slot in slots {
             let Some(last) = flow.last_write(graph, slot) else { continue };
