@@ -43,7 +43,7 @@ impl Way {
 pub fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("it is a number of workers, 1 or more".into()),
+        _ => Err(format!("'{text}' is no number of workers: say how many, 1 or more")),
     }
 }
 
