@@ -260,10 +260,8 @@ impl Part {
         true
     }
 
-    /// Copies last versions into rows, after all units have run; returns whether all are there. Under a scheme one worker
-    /// copies them, in the end.
+    /// Copies last versions into rows, after all units have run; returns whether all are there.
     fn copy_last(&self) -> bool {
-        let Method::Policy(_) = self.method else { return true };
         let Copying { begun, next, copied } = &self.copying;
         begun.store(true, Ordering::Release);
         let in_all = self.memory.listing.located.accesses().rows().len() as u32;
@@ -293,12 +291,8 @@ impl Part {
 
     /// Ends the part after all has run: adds its measurements to the epoch. Returns them and the reusable buffers.
     pub fn end(mut self, epoch: &mut Epoch) -> (Ended, Memory) {
-        let is_policy = matches!(self.method, Method::Policy(_));
-        if self.method.on_versions() && !is_policy {
-            self.copy_slots(0..self.memory.listing.located.accesses().rows().len() as u32);
-        }
         let Memory { executor, scratches, .. } = &mut self.memory;
-        let redone = if is_policy { executor.redone() } else { 0 };
+        let redone = if matches!(self.method, Method::Policy(_)) { executor.redone() } else { 0 };
         for scratch in scratches {
             let WorkerScratch { context, buffers } = scratch.get_mut();
             epoch.work.produced.push(context.take());
