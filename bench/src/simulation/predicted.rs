@@ -15,9 +15,9 @@ const VERDICT: f64 = 0.1;
 struct Construct {
     /// Listing and partitioning accesses, and laying out versions: prepare does it where there are several workers.
     listed: f64,
-    /// What one worker does while the others wait: finding strata; under a scheme, all that is not listed.
+    /// What one worker does while the others wait: under a scheme, all that is not listed.
     alone: f64,
-    /// What all workers share: linking.
+    /// What all workers share: linking, and finding strata.
     linked: f64,
 }
 
@@ -32,7 +32,7 @@ impl Construct {
         let (alone, linked) = match method {
             Method::Scheme(_) => (LINK, 0.0),
             Method::Policy(Policy { explore: Explore::Unstructured, .. }) => (0.0, LINK),
-            Method::Policy(_) => (STRATA, LINK),
+            Method::Policy(_) => (0.0, LINK + STRATA),
         };
         let scale = measured / (listed + alone + linked);
         Construct { listed: listed * scale, alone: alone * scale, linked: linked * scale }
@@ -68,7 +68,7 @@ pub struct Predicted {
     weight: Vec<f64>,
     costs: Costs,
     construct: Construct,
-    /// What comes after all units: with a policy on versions, copying them into rows, which all share.
+    /// What comes after all units: on versions, copying them into rows, which all share.
     other: f64,
     /// Running again what aborts affected, with one worker. All share it.
     redo: f64,
@@ -179,7 +179,7 @@ impl Predicted {
                 pass * (1.0 + self.redo / self.transactions.iter().sum::<f64>().max(1.0))
             }
         };
-        let sharing = if self.on_versions && matches!(self.way, Way::Policy(_)) { workers } else { 1 };
+        let sharing = if self.on_versions { workers } else { 1 };
         self.construct.in_access(workers) + explored + self.other / sharing as f64
     }
 

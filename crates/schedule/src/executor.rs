@@ -82,7 +82,7 @@
 //! - **Eager, lazy**: units run before the verdict of their transaction; `eager.rs` and `repair.rs` repair what was wrong.
 //!
 //! All are linked as above; on versions, linking also follows the values. The worker that links the last partition
-//! finds the chains and the strata while the others wait.
+//! finds the chains while the others wait; all workers find the strata (`stratify.rs`).
 //!
 //! **Panic.** If `execute` panics, the epoch is poisoned: every worker stops before its next transaction and panics
 //! too, with the number of the transaction that panicked first. The next `prepare` starts afresh.
@@ -96,14 +96,13 @@ use crate::policy::{Abort, Explore, Granularity, Policy, Rows, Search};
 use crate::pools::Pools;
 use crate::repair::Repair;
 use crate::shares::Shares;
+use crate::strata::Strata;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, RwLock};
 use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::PoisonError;
-use tidemill_txn::{
-    Accesses, ChainSummary, Chains, Flow, Graph, Precedence, SortedAccesses, Strata, UseBuffer, Versions,
-};
+use tidemill_txn::{Accesses, ChainSummary, Chains, Flow, Graph, Precedence, SortedAccesses, UseBuffer, Versions};
 
 pub(crate) const NO_UNIT: u32 = u32::MAX;
 
@@ -136,9 +135,13 @@ pub struct Executor {
     pub(crate) graph: Graph,
     /// Followed where the policy works on versions.
     pub(crate) flow: Flow,
-    /// Filled by the worker that linked last. Each worker reads it for as long as it takes part, so it takes the lock
-    /// once.
-    pub(crate) structure: RwLock<Structure>,
+    /// Where chains are units. Filled by the worker that linked last. Each worker reads it for as long as it takes part,
+    /// so it takes the lock once.
+    pub(crate) chains: RwLock<Chains>,
+    /// Where exploration is structured.
+    pub(crate) strata: Strata,
+    /// Depth first: the units of each share.
+    pub(crate) shares: Shares,
     /// The slices of the epoch, read while linking.
     pub(crate) runs: Vec<SortedAccesses>,
     /// What linking counted; the worker that linked a partition adds to it.
@@ -162,23 +165,10 @@ pub struct Executor {
     pub(crate) eager: Eager,
 }
 
-/// The strata of an epoch, and what follows from them.
-#[derive(Debug, Default)]
-pub(crate) struct Structure {
-    /// Where chains are units.
-    pub(crate) chains: Chains,
-    /// Where exploration is structured.
-    pub(crate) strata: Strata,
-    /// Depth first: the units of each share.
-    pub(crate) shares: Shares,
-    /// Per stratum, its units that have not run yet. Kept where aborts are handled stratum by stratum.
-    pub(crate) unfinished: Vec<AtomicU32>,
-}
-
 #[derive(Debug)]
 struct Common {
-    /// Whether all partitions are linked, and chains and strata found. Set by the worker that linked last.
-    arranged: AtomicBool,
+    /// Whether all partitions are linked, and chains found. Set by the worker that linked last.
+    linked: AtomicBool,
     /// Set by a worker that panics, after `at_fault`; never cleared in an epoch.
     poisoned: AtomicBool,
     /// The unit that panicked first, if one ran.
@@ -201,7 +191,9 @@ impl Executor {
             policy: Policy::TRANSACTION,
             graph: Graph::new(),
             flow: Flow::new(),
-            structure: RwLock::new(Structure::default()),
+            chains: RwLock::new(Chains::default()),
+            strata: Strata::new(),
+            shares: Shares::default(),
             runs: Vec::new(),
             summary: Mutex::new(ChainSummary::default()),
             frontier: Frontier::new(),
@@ -209,7 +201,7 @@ impl Executor {
             linked: CachePadded::new(AtomicU32::new(0)),
             present: CachePadded::new(AtomicU32::new(0)),
             common: CachePadded::new(Common {
-                arranged: AtomicBool::new(false),
+                linked: AtomicBool::new(false),
                 poisoned: AtomicBool::new(false),
                 at_fault: AtomicU32::new(NO_UNIT),
             }),
@@ -236,7 +228,7 @@ impl Executor {
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = ChainSummary::default();
         self.next_partition.store(0, Ordering::Relaxed);
         self.linked.store(0, Ordering::Relaxed);
-        self.common.arranged.store(false, Ordering::Relaxed);
+        self.common.linked.store(false, Ordering::Relaxed);
         self.present.store(0, Ordering::Relaxed);
         self.common.at_fault.store(NO_UNIT, Ordering::Relaxed);
         self.pools.reset();
@@ -244,6 +236,7 @@ impl Executor {
         self.frontier.begin(self.graph.transactions(), afresh);
         if afresh {
             self.repair.forget();
+            self.strata.forget();
         }
     }
 
@@ -271,6 +264,12 @@ impl Executor {
         if policy.on_versions() {
             self.flow.begin(uses, accesses.op_start(), policy.verdicts());
             self.frontier.resize(self.flow.units());
+        }
+        if policy.explore != Explore::Unstructured {
+            self.strata.begin(self.frontier.units());
+        }
+        if policy.explore == Explore::Structured(Search::Dfs) {
+            self.shares.begin(self.frontier.units(), self.workers);
         }
         if policy.speculates() {
             self.repair.reset(self.flow.units(), self.graph.transactions());
@@ -333,9 +332,9 @@ impl Executor {
         Versions { graph: &self.graph, flow: &self.flow }
     }
 
-    /// Links the next partition; the worker that links the last one finds chains and strata. Done when all are linked.
+    /// Links the next partition; the worker that links the last one finds the chains. Done when all are linked.
     pub(crate) fn link(&self, worker: &mut Worker) -> Progress {
-        if self.is_arranged() {
+        if self.is_linked() {
             return Progress::Done;
         }
         let partitions = self.graph.partitions() as u32;
@@ -355,55 +354,32 @@ impl Executor {
         let linked = self.linked.fetch_add(1, Ordering::AcqRel) + 1;
         assert!(linked <= partitions, "{linked} partitions linked of {partitions}");
         if linked == partitions {
-            self.find_structure();
-            self.common.arranged.store(true, Ordering::Release);
+            if self.policy.granularity == Granularity::Chain {
+                let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
+                chains.compute(&self.versions());
+                self.frontier.set_units(chains.units());
+            }
+            self.strata.set_units(self.frontier.units());
+            self.common.linked.store(true, Ordering::Release);
             self.pools.wake_all();
         }
         Progress::Advanced
     }
 
-    pub(crate) fn is_arranged(&self) -> bool {
-        self.common.arranged.load(Ordering::Acquire)
+    pub(crate) fn is_linked(&self) -> bool {
+        self.common.linked.load(Ordering::Acquire)
     }
 
-    fn find_structure(&self) {
-        let mut structure = self.structure.write().unwrap_or_else(PoisonError::into_inner);
-        let Structure { chains, strata, .. } = &mut *structure;
-        match self.policy.granularity {
-            Granularity::Chain => {
-                chains.compute(&self.versions());
-                self.frontier.set_units(chains.units());
-                self.find_strata(chains, strata);
-            }
-            _ if self.policy.on_versions() => self.find_strata(&self.versions(), strata),
-            _ => self.find_strata(&self.graph, strata),
-        }
-        if self.policy.explore != Explore::Unstructured {
-            self.share_out(&mut structure);
-        }
-    }
-
-    fn find_strata(&self, precedence: &impl Precedence, strata: &mut Strata) {
-        if self.policy.explore != Explore::Unstructured {
-            strata.compute(precedence);
-            assert_eq!(strata.members().len(), self.frontier.units() as usize, "every unit is in one stratum");
-        }
-    }
-
-    fn share_out(&self, Structure { strata, shares, unfinished, .. }: &mut Structure) {
+    /// Depth first: says whose the unit at a place of the strata is.
+    pub(crate) fn share_out(&self, place: u32, unit: u32) {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
-            match self.policy.granularity {
-                Granularity::Transaction(Rows::InPlace) => {
-                    // A transaction without rows is anybody's.
-                    let owner = |t| self.owner(t, None).unwrap_or(t % self.workers);
-                    shares.own(strata.members(), self.workers, owner);
-                }
-                _ => shares.deal(strata.members(), self.workers),
-            }
-        }
-        unfinished.clear();
-        if self.policy.abort == Abort::Eager {
-            unfinished.extend((0..strata.depth()).map(|stratum| AtomicU32::new(strata.bounds(stratum).len() as u32)));
+            let count = self.shares.count();
+            let owner = match self.policy.granularity {
+                // A transaction without rows is anybody's.
+                Granularity::Transaction(Rows::InPlace) => self.owner(unit, None).unwrap_or(unit % count),
+                _ => place % count,
+            };
+            self.shares.put(place, owner);
         }
     }
 

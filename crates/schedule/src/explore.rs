@@ -1,13 +1,12 @@
 //! One step of exploration: run a unit and release those that wait for it, or look for units to run.
 
 use crate::execute::Execute;
-use crate::executor::{Executor, Structure};
+use crate::executor::Executor;
 use crate::participant::{Awaited, Scene, Step};
 use crate::policy::{Abort, Explore, Granularity, Search};
-use crate::shares::Shares;
 use crate::sync::Ordering;
 use crate::worker::Worker;
-use tidemill_txn::{Precedence, Strata};
+use tidemill_txn::Precedence;
 
 /// How far ahead on its stack a worker asks for prefetches.
 const PREFETCH_DISTANCE: usize = 8;
@@ -57,7 +56,7 @@ impl Executor {
             }
             Explore::Structured(search) => {
                 let awaited = match search {
-                    Search::Bfs => self.claim_of_stratum(&scene.structure.strata, worker),
+                    Search::Bfs => self.claim_of_stratum(worker),
                     Search::Dfs => self.next_of_shares(scene, worker),
                 };
                 if let Some(awaited) = awaited {
@@ -84,7 +83,7 @@ impl Executor {
         if !self.policy.sharing.has_owners() {
             return false;
         }
-        let chains = (self.policy.granularity == Granularity::Chain).then_some(&scene.structure.chains);
+        let chains = (self.policy.granularity == Granularity::Chain).then_some(scene.chains);
         let owner = self.owner(unit, chains);
         let other = owner.filter(|&part| part != self.pools.part_of(worker));
         other.inspect(|&part| self.pools.give(part, unit)).is_some()
@@ -95,9 +94,9 @@ impl Executor {
     ///
     /// Members are in the order of strata, and no unit runs before all units of the strata before its own. So when as
     /// many units have run as lie before a stratum, these are the units that have run: the count is the barrier.
-    fn claim_of_stratum(&self, strata: &Strata, worker: &mut Worker) -> Option<Awaited> {
-        let members = strata.members();
-        let bounds = |at: u32| strata.bounds(strata.of(members[at as usize]));
+    fn claim_of_stratum(&self, worker: &mut Worker) -> Option<Awaited> {
+        let strata = &self.strata;
+        let bounds = |place: u32| strata.bounds(strata.of(strata.member(place)));
         if worker.claimed.is_empty() {
             worker.claimed = self.frontier.claim(self.workers, |at| bounds(at).end)?;
         }
@@ -109,7 +108,7 @@ impl Executor {
             }
         }
         let claimed = std::mem::take(&mut worker.claimed);
-        worker.ready.extend(members[claimed.start as usize..claimed.end as usize].iter().rev());
+        worker.ready.extend(claimed.rev().map(|place| strata.member(place)));
         None
     }
 
@@ -124,12 +123,13 @@ impl Executor {
         scene: &Scene<'_, P, E>,
         worker: &mut Worker,
     ) -> Option<Awaited> {
-        let Structure { strata, shares, .. } = scene.structure;
+        let (strata, places) = (&self.strata, self.frontier.units());
         loop {
-            worker.shares.retain(|share| !share.is_empty());
-            let next = worker.shares.iter_mut().min_by_key(|share| strata.of(shares.unit(share.start)));
-            let Some(share) = next else { if self.take_share(shares, worker) { continue } else { return None } };
-            let unit = shares.unit(share.start);
+            worker.shares.retain(|share| share.next < places);
+            // Places are in the order of strata.
+            let next = worker.shares.iter_mut().min_by_key(|share| share.next);
+            let Some(share) = next else { if self.take_share(worker) { continue } else { return None } };
+            let unit = strata.member(share.next);
             let pending = scene.precedence.pending(unit);
             let arrived = if pending == 0 { 0 } else { self.frontier.arrived(unit) };
             debug_assert!(arrived <= pending, "unit {unit} was told {arrived} times of {pending}");
@@ -137,21 +137,21 @@ impl Executor {
                 if pending > 0 {
                     self.frontier.take(unit);
                 }
-                share.start += 1;
+                self.shares.advance(share, places);
                 worker.is_impatient = false;
                 worker.ready.push(unit);
                 return None;
             }
             self.report(worker);
-            if !worker.is_impatient || !self.take_share(shares, worker) {
+            if !worker.is_impatient || !self.take_share(worker) {
                 return Some(Awaited::Turn { unit, pending });
             }
         }
     }
 
     /// Takes a share that no worker has. False if all are taken.
-    fn take_share(&self, shares: &Shares, worker: &mut Worker) -> bool {
-        let share = shares.take(worker.id);
+    fn take_share(&self, worker: &mut Worker) -> bool {
+        let share = self.shares.take(worker.id, self.frontier.units());
         let any = share.is_some();
         worker.shares.extend(share);
         any
@@ -162,7 +162,7 @@ impl Executor {
     fn run_unit<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker, unit: u32) {
         debug_assert!(unit < self.frontier.units(), "unit {unit} of {}", self.frontier.units());
         if self.policy.granularity == Granularity::Chain {
-            for &operation in scene.structure.chains.units_of(unit) {
+            for &operation in scene.chains.units_of(unit) {
                 self.stop_if_poisoned();
                 self.run_timed(scene, worker, operation);
             }
@@ -215,9 +215,12 @@ impl Executor {
     /// three are hints, read after every unit.
     #[inline]
     fn is_work_wanted(&self, worker: usize) -> bool {
-        self.pools.is_wanting(worker)
-            && self.present.load(Ordering::Relaxed) > 1
-            && self.policy.explore == Explore::Unstructured
-            && self.frontier.is_claimed()
+        self.is_wanted(worker) && self.policy.explore == Explore::Unstructured && self.frontier.is_claimed()
+    }
+
+    /// The same, whatever is left to claim.
+    #[inline]
+    pub(crate) fn is_wanted(&self, worker: usize) -> bool {
+        self.pools.is_wanting(worker) && self.present.load(Ordering::Relaxed) > 1
     }
 }

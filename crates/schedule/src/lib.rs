@@ -39,6 +39,8 @@ mod pools;
 mod presence;
 mod repair;
 mod shares;
+mod strata;
+mod stratify;
 mod sync;
 mod times;
 mod worker;

@@ -10,21 +10,21 @@
 
 use crate::back_off::look;
 use crate::execute::Execute;
-use crate::executor::{Executor, Idle, NO_UNIT, Progress, Structure};
-use crate::policy::{Granularity, Rows};
+use crate::executor::{Executor, Idle, NO_UNIT, Progress};
+use crate::policy::{Explore, Granularity, Rows};
 use crate::presence::{Presence, Shared};
 use crate::sync::{Ordering, PATIENCE, RwLockReadGuard, SPINS_MAX};
 use crate::worker::Worker;
 use std::cell::Cell;
 use std::sync::PoisonError;
-use tidemill_txn::Precedence;
+use tidemill_txn::{Chains, Precedence};
 
 /// What a step works with.
 pub(crate) struct Scene<'a, P, E: ?Sized> {
     /// What waits for what: units are transactions on rows, operations on versions, or chains of these.
     pub precedence: &'a P,
-    /// As far as the policy needs it.
-    pub structure: &'a Structure,
+    /// Where these are units.
+    pub chains: &'a Chains,
     pub execute: &'a E,
     /// The unit that runs, for the message of a panic.
     pub running: &'a Cell<u32>,
@@ -35,6 +35,10 @@ pub(crate) struct Scene<'a, P, E: ?Sized> {
 pub(crate) enum Awaited {
     /// That every partition is linked.
     Linked,
+    /// Structured: something in the pool, or that every unit has a number in its stratum.
+    Numbered,
+    /// Structured: that strata are found.
+    Strata,
     /// Something in the pool, or the end.
     Work,
     /// Breadth first: that this many units have run.
@@ -78,7 +82,7 @@ pub struct Participant<'a, E: Execute + ?Sized> {
     worker: &'a mut Worker,
     execute: &'a E,
     /// Taken when all is linked.
-    structure: Option<RwLockReadGuard<'a, Structure>>,
+    chains: Option<RwLockReadGuard<'a, Chains>>,
     /// When it came, and the sum of the worker's times then, nanoseconds.
     came: u64,
     accounted: u64,
@@ -90,7 +94,7 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
         executor.present.fetch_add(1, Ordering::Relaxed);
         let (came, accounted) = (execute.now(), worker.times.total());
         let place = Presence(Place { executor, running: Cell::new(NO_UNIT) });
-        Participant { place, worker, execute, structure: None, came, accounted }
+        Participant { place, worker, execute, chains: None, came, accounted }
     }
 
     /// Runs at most one unit, and never waits. A starved worker may be asked again at any time.
@@ -128,16 +132,16 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
         self.place.0.executor
     }
 
-    /// Links a partition, if not all are linked. Done when the epoch can be explored.
+    /// Links a partition, if not all are linked. Done when they are.
     fn link(&mut self) -> Progress {
-        if self.structure.is_some() {
+        if self.chains.is_some() {
             return Progress::Done;
         }
         let start = self.execute.now();
         let progress = self.executor().link(self.worker);
         self.worker.times.construct += self.execute.now() - start;
         if progress == Progress::Done {
-            self.structure = Some(self.executor().structure.read().unwrap_or_else(PoisonError::into_inner));
+            self.chains = Some(self.executor().chains.read().unwrap_or_else(PoisonError::into_inner));
         }
         progress
     }
@@ -145,20 +149,20 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
     /// Explores, along what units of the policy wait for.
     fn explore(&mut self, steps: Steps) -> Progress {
         let executor = self.executor();
-        let Participant { place, worker, execute, structure, .. } = self;
-        let structure = structure.as_deref().expect("all partitions are linked");
+        let Participant { place, worker, execute, chains, .. } = self;
+        let chains = chains.as_deref().expect("all partitions are linked");
         let (execute, running) = (*execute, &place.0.running);
         match executor.policy.granularity {
             Granularity::Chain => {
-                let scene = Scene { precedence: &structure.chains, structure, execute, running };
+                let scene = Scene { precedence: chains, chains, execute, running };
                 executor.take(steps, &scene, worker)
             }
             Granularity::Operation | Granularity::Transaction(Rows::Versions) => {
-                let scene = Scene { precedence: &executor.versions(), structure, execute, running };
+                let scene = Scene { precedence: &executor.versions(), chains, execute, running };
                 executor.take(steps, &scene, worker)
             }
             Granularity::Epoch | Granularity::Transaction(Rows::InPlace) => {
-                let scene = Scene { precedence: &executor.graph, structure, execute, running };
+                let scene = Scene { precedence: &executor.graph, chains, execute, running };
                 executor.take(steps, &scene, worker)
             }
         }
@@ -186,9 +190,32 @@ impl Executor {
         worker: &mut Worker,
     ) -> Progress {
         match steps {
-            Steps::One => self.take_one(scene, worker),
-            Steps::All(idle) => self.take_all(scene, worker, idle),
+            Steps::One => match self.find_strata(scene.precedence, worker) {
+                Progress::Done => self.take_one(scene, worker),
+                progress => progress,
+            },
+            Steps::All(idle) => {
+                self.find_all_strata(scene, worker);
+                self.take_all(scene, worker, idle)
+            }
         }
+    }
+
+    /// Takes part in finding strata until they are found.
+    fn find_all_strata<P: Precedence, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) {
+        if self.policy.explore == Explore::Unstructured {
+            return;
+        }
+        let (start, waited) = (scene.execute.now(), worker.times.sync);
+        loop {
+            match self.find_strata(scene.precedence, worker) {
+                Progress::Advanced => {}
+                Progress::Starved if self.strata.is_numbered() => self.wait(worker, scene.execute, Awaited::Strata),
+                Progress::Starved => self.wait(worker, scene.execute, Awaited::Numbered),
+                Progress::Done => break,
+            }
+        }
+        worker.times.construct += (scene.execute.now() - start).saturating_sub(worker.times.sync - waited);
     }
 
     fn take_one<P: Precedence, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Progress {
@@ -233,7 +260,9 @@ impl Executor {
         let is_patient = !worker.is_impatient;
         let is_called = || self.repair.is_under_way() || self.is_poisoned();
         worker.wait(execute, || match awaited {
-            Awaited::Linked => pools.wait_for(id, || self.is_arranged() || self.is_poisoned()),
+            Awaited::Linked => pools.wait_for(id, || self.is_linked() || self.is_poisoned()),
+            Awaited::Numbered => pools.wait(id, || self.strata.is_numbered() || self.is_poisoned()),
+            Awaited::Strata => pools.wait_for(id, || self.strata.is_found() || self.is_poisoned()),
             Awaited::Work if is_patient && pools.is_patient() => {
                 _ = look(SPINS_MAX * PATIENCE, || !pools.is_own_dry(id) || self.frontier.is_finished() || is_called());
             }
@@ -251,7 +280,7 @@ impl Executor {
         worker.is_impatient = match awaited {
             Awaited::Turn { .. } => true,
             Awaited::Work => pools.is_patient(),
-            Awaited::Linked | Awaited::Stratum(_) | Awaited::Settled => false,
+            Awaited::Linked | Awaited::Numbered | Awaited::Strata | Awaited::Stratum(_) | Awaited::Settled => false,
         };
         self.stop_if_poisoned();
     }

@@ -302,10 +302,8 @@ impl Executor {
         worker: &mut Worker,
         unit: u32,
     ) {
-        let stratum = scene.structure.strata.of(unit) as usize;
-        let before = scene.structure.unfinished[stratum].fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "stratum {stratum} has run more units than it has");
-        if before == 1 && !self.repair.found().is_empty() {
+        let is_last = self.strata.end(self.strata.of(unit));
+        if is_last && !self.repair.found().is_empty() {
             self.repair(scene, worker);
         }
     }

@@ -5,54 +5,71 @@
 //! evenly. A worker takes its own share, and another only if that has no worker.
 //! **Invariant.** A share is in the order of strata. So in a share that has a unit of the lowest unfinished stratum, the
 //! next unit is of that stratum, and all that it waits for has run: some worker can always go on.
-//! **Cost.** A pass over the units, and 4 bytes for each.
+//! **Cost.** 4 bytes for each unit; a worker goes over all of them to find its own.
 //! **Given up.** Balance: a hot row belongs to one worker.
 
-use crate::sync::{AtomicBool, Ordering};
-use std::ops::Range;
-use tidemill_txn::Buckets;
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 
-/// The units of an epoch by share. Reused from epoch to epoch.
+/// The places of an epoch's units, which are in the order of strata, by share. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    units: Buckets,
+    /// Place → its share. Set by the worker that puts a unit there.
+    of: Vec<AtomicU32>,
     /// By share, whether a worker has taken it. Set by that worker.
     taken: Vec<AtomicBool>,
 }
 
+/// What is left of a share that a worker has.
+#[derive(Debug)]
+pub(crate) struct Share {
+    number: u32,
+    /// The place of its next unit.
+    pub next: u32,
+}
+
 impl Shares {
-    /// Deals out units, which are in the order of strata, one by one among `count` shares.
-    pub fn deal(&mut self, units: &[u32], count: u32) {
+    /// Begins an epoch of at most this many units, in `count` shares.
+    pub fn begin(&mut self, units: u32, count: u32) {
         assert!(count > 0, "units are dealt out among no shares");
-        self.units.fill(count, || (0..).zip(units).map(|(number, &unit): (u32, _)| (number % count, unit)));
-        self.offer(count);
-    }
-
-    /// Puts each unit, in the order of strata, into the one of `count` shares that is its owner's.
-    pub fn own(&mut self, units: &[u32], count: u32, owner: impl Fn(u32) -> u32) {
-        self.units.fill(count, || units.iter().map(|&unit| (owner(unit), unit)));
-        self.offer(count);
-    }
-
-    fn offer(&mut self, count: u32) {
+        if self.of.len() < units as usize {
+            self.of.resize_with(units as usize, || AtomicU32::new(0));
+        }
         self.taken.clear();
         self.taken.resize_with(count as usize, || AtomicBool::new(false));
     }
 
-    /// Takes the share of a worker, or if that is taken, the first after it that is not. Returns the places of its units.
-    pub fn take(&self, worker: usize) -> Option<Range<u32>> {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.taken.len() as u32
+    }
+
+    /// Says whose the unit at a place is.
+    pub fn put(&self, place: u32, share: u32) {
+        debug_assert!(share < self.count(), "share {share} of {}", self.count());
+        self.of[place as usize].store(share, Ordering::Relaxed);
+    }
+
+    /// Takes the share of a worker, or if that is taken, the first after it that is not; none if all are taken. `places`: how many
+    /// there are in all.
+    pub fn take(&self, worker: usize, places: u32) -> Option<Share> {
         let count = self.taken.len();
         let is_free = |share: &usize| {
             let taken = &self.taken[*share];
             !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Relaxed)
         };
-        let share = (worker..worker + count).map(|share| share % count).find(is_free)?;
-        Some(self.units.bounds(share as u32))
+        let number = (worker..worker + count).map(|share| share % count).find(is_free)? as u32;
+        Some(Share { number, next: self.next(number, 0, places) })
     }
 
-    /// The unit at a place.
-    pub fn unit(&self, place: u32) -> u32 {
-        self.units.items()[place as usize]
+    /// Goes on to the next place of a share.
+    pub fn advance(&self, share: &mut Share, places: u32) {
+        share.next = self.next(share.number, share.next + 1, places);
+    }
+
+    /// The first place of a share that is not before this one; the number of places if there is none.
+    fn next(&self, share: u32, from: u32, places: u32) -> u32 {
+        let is_of = |place: &u32| self.of[*place as usize].load(Ordering::Relaxed) == share;
+        (from..places).find(is_of).unwrap_or(places)
     }
 }
 
@@ -60,35 +77,35 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// The units of each share, taken by the workers from the last to the first.
-    fn shares(shares: &Shares, count: u32) -> Vec<Vec<u32>> {
-        let take = |worker| shares.take(worker).expect("its own").map(|place| shares.unit(place)).collect();
-        let mut all: Vec<Vec<u32>> = (0..count as usize).rev().map(take).collect();
-        assert_eq!(shares.take(0), None, "all are taken");
-        all.reverse();
-        all
+    /// The places of a share, taken by this worker.
+    fn places(shares: &Shares, worker: usize, all: u32) -> Option<Vec<u32>> {
+        let mut share = shares.take(worker, all)?;
+        let mut places = Vec::new();
+        while share.next < all {
+            places.push(share.next);
+            shares.advance(&mut share, all);
+        }
+        Some(places)
     }
 
     #[test]
-    fn units_are_dealt_one_by_one() {
-        let mut dealt = Shares::default();
-        dealt.deal(&[4, 0, 3, 1, 2], 2);
-        assert_eq!(shares(&dealt, 2), [vec![4, 3, 2], vec![0, 1]]);
-        dealt.deal(&[7], 3);
-        assert_eq!(shares(&dealt, 3), [vec![7], vec![], vec![]]);
-    }
-
-    #[test]
-    fn units_are_put_where_their_owner_is() {
-        let mut owned = Shares::default();
-        owned.own(&[4, 0, 3, 1, 2], 3, |unit| unit % 2);
-        assert_eq!(shares(&owned, 3), [vec![4, 0, 2], vec![3, 1], vec![]]);
+    fn shares_have_their_places_in_order() {
+        let mut shares = Shares::default();
+        shares.begin(5, 3);
+        (0..).zip([1, 0, 1, 1, 0]).for_each(|(place, share)| shares.put(place, share));
+        let taken = [2, 1, 0, 0].map(|worker| places(&shares, worker, 5));
+        assert_eq!(taken, [Some(vec![]), Some(vec![0, 2, 3]), Some(vec![1, 4]), None]);
+        shares.begin(2, 1);
+        (0..2).for_each(|place| shares.put(place, 0));
+        assert_eq!(places(&shares, 0, 2), Some(vec![0, 1]), "places of an epoch before are nobody's");
     }
 
     #[test]
     fn a_worker_takes_its_own_share_before_that_of_another() {
-        let mut dealt = Shares::default();
-        dealt.deal(&[0, 1, 2], 3);
-        assert_eq!([1, 1, 5, 0].map(|worker| dealt.take(worker)), [Some(1..2), Some(2..3), Some(0..1), None]);
+        let mut shares = Shares::default();
+        shares.begin(3, 3);
+        (0..3).for_each(|place| shares.put(place, place));
+        let taken = [1, 1, 5, 0].map(|worker| places(&shares, worker, 3));
+        assert_eq!(taken, [Some(vec![1]), Some(vec![2]), Some(vec![0]), None]);
     }
 }

@@ -1,6 +1,8 @@
 //! What a worker brings along: its number, its memory, what it holds of an epoch, and where its time went.
 
 use crate::execute::Execute;
+use crate::shares::Share;
+use crate::strata::Met;
 use crate::times::{Breakdown, Sampler};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +21,9 @@ pub struct Worker {
     /// Breadth first: members of a stratum that this worker has claimed and may not run yet.
     pub(crate) claimed: Range<u32>,
     /// Depth first: what is left of each share that is this worker's.
-    pub(crate) shares: Vec<Range<u32>>,
+    pub(crate) shares: Vec<Share>,
+    /// Structured: units that it has come to, while strata are found.
+    pub(crate) met: Met,
     /// It has waited long enough for units of its own, and may take those of others.
     pub(crate) is_impatient: bool,
     /// In a repair: transactions that may be repaired now. Empty outside of it.
@@ -63,6 +67,7 @@ impl Worker {
         self.ready.clear();
         self.claimed = 0..0;
         self.shares.clear();
+        self.met.clear();
         self.is_impatient = false;
         self.repaired.clear();
         self.stale.clear();
@@ -76,7 +81,8 @@ impl Worker {
         self.next.is_some()
             || !self.ready.is_empty()
             || !self.claimed.is_empty()
-            || self.shares.iter().any(|share| !share.is_empty())
+            || !self.shares.is_empty()
+            || !self.met.is_empty()
             || self.executed > 0
     }
 

@@ -17,7 +17,7 @@ const LOCATE: f64 = 14.0;
 const LAY_OUT: f64 = 14.0;
 /// Per operation: copying the last versions into rows after the run, on all workers.
 const COPY_LAST: f64 = 14.0;
-/// Per operation: finding strata, on one worker.
+/// Per operation: finding strata, on all workers.
 const STRATA: f64 = 25.0;
 /// Per operation: linking, on all workers.
 const LINK: f64 = 12.0;
@@ -74,7 +74,7 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
     let units = f64::from(paths.units) * scale;
     let when = |holds: bool, ns: f64| if holds { ns } else { 0.0 };
     let structured = policy.explore != Explore::Unstructured;
-    let alone = operations * (LOCATE + when(policy.on_versions(), LAY_OUT) + when(structured, STRATA)) + EPOCH;
+    let alone = operations * (LOCATE + when(policy.on_versions(), LAY_OUT)) + EPOCH;
     let work = operations * load.units_ns
         + units * (UNIT + when(policy.speculates(), SPECULATE))
         + operations * (TELL + when(policy.on_versions(), COPY))
@@ -97,5 +97,6 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
         Abort::VoteFirst => 0.0,
         Abort::Eager | Abort::Lazy => load.aborts * (transactions * REPAIR + REDONE * operations * load.units_ns),
     };
-    alone + operations * (LINK + when(policy.on_versions(), COPY_LAST)) / workers + explored + redo
+    let together = LINK + when(structured, STRATA) + when(policy.on_versions(), COPY_LAST);
+    alone + operations * together / workers + explored + redo
 }
