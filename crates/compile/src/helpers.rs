@@ -326,3 +326,49 @@ fn float_divmod(l: f64, r: f64) -> (f64, f64) {
     }
     (quotient, modulo)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quotient_is_the_nearest_integer_or_the_even_one_of_two() {
+        for left in -60..=60_i128 {
+            for right in (-12..=12).filter(|right| *right != 0) {
+                let quotient = divide_half_even(left, right);
+                let off = 2 * (left - quotient * right).abs();
+                assert!(off <= i128::abs(right), "{left} / {right} is not {quotient}");
+                assert!(off < i128::abs(right) || quotient % 2 == 0, "{left} / {right} is halfway, and {quotient} odd");
+            }
+        }
+    }
+
+    /// What Python's `divmod` gives, signs of zeros included.
+    #[test]
+    fn floats_are_divided_as_python_divides_them() {
+        const CASES: [((f64, f64), (f64, f64)); 14] = [
+            ((7.0, 3.0), (2.0, 1.0)),
+            ((-7.0, 3.0), (-3.0, 2.0)),
+            ((7.0, -3.0), (-3.0, -2.0)),
+            ((-7.0, -3.0), (2.0, -1.0)),
+            ((1.0, 0.1), (9.0, 0.09999999999999995)),
+            ((0.0, -3.0), (-0.0, -0.0)),
+            ((-0.0, 3.0), (-0.0, 0.0)),
+            ((-1e-20, 3.0), (-1.0, 3.0)),
+            ((1e300, 1e-10), (f64::INFINITY, 5.476641984772742e-11)),
+            ((6.0, 3.0), (2.0, 0.0)),
+            ((-6.0, 3.0), (-2.0, 0.0)),
+            ((5.5, -0.25), (-22.0, -0.0)),
+            ((9007199254740994.0, 3.0), (3002399751580330.0, 1.0)),
+            ((0.3, 0.1), (2.0, 0.09999999999999998)),
+        ];
+        for ((left, right), (quotient, modulo)) in CASES {
+            let found = float_divmod(left, right);
+            assert_eq!(
+                (found.0.to_bits(), found.1.to_bits()),
+                (quotient.to_bits(), modulo.to_bits()),
+                "{left} {right}"
+            );
+        }
+    }
+}

@@ -11,8 +11,8 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Column, Table as Definition};
 use tidemill_state::{
-    EXISTS, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys, NOWHERE,
-    PinnedRows, PointRead, ReadSnapshot, Removal, RowAddress, RowShape, Table, Victims, Wrongly, blob,
+    EXISTS, Earliest, EvictedError, EvictedRows, Eviction, Found, Generation, Image, KeyColumn, KeyTexts, Keys,
+    NOWHERE, PinnedRows, PointRead, ReadSnapshot, Removal, RowAddress, RowShape, Table, Victims, Wrongly, blob,
 };
 
 /// The rows of a checkpoint: key to value; all of them exist.
@@ -273,6 +273,28 @@ fn rows_are_read_once_until_they_are_evicted() {
     assert_eq!(subject.table.stats().slots, 0);
     subject.resolve(&keys);
     assert_eq!(subject.store.asked.lock().len(), keys.len());
+}
+
+/// Of twenty evicted rows some are in memory again, two have another value, and one is deleted; the least go one after the other.
+#[test]
+fn the_earliest_rows_are_found_wherever_they_are() {
+    let mut subject = Subject::new(20);
+    subject.resolve(&[7]);
+    subject.write(&[(3, Some(5)), (12, Some(5)), (0, None)]);
+    let mut earliest = Earliest::new(&subject.table, 1);
+    while let Some(least) = subject.model.values().copied().min() {
+        let mut keys = Vec::new();
+        let each = |slot| {
+            // SAFETY: a slot of the table, which has a key.
+            keys.push(unsafe { String::from_utf8_lossy(blob::bytes((slot as *const u64).add(1).read())).into_owned() });
+        };
+        let next = earliest.take_each(&subject.table, Some(least as i64), each).expect("it reads");
+        keys.sort();
+        let numbers: Vec<u64> = (0..20).filter(|&key| subject.model.get(&name(key)) == Some(&least)).collect();
+        assert_eq!(keys, numbers.iter().map(|&key| name(key)).collect::<Vec<_>>(), "at {least}");
+        subject.write(&numbers.iter().map(|&key| (key, None)).collect::<Vec<_>>());
+        assert_eq!(next, subject.model.values().min().map(|&value| value as i64), "after {least}");
+    }
 }
 
 #[test]

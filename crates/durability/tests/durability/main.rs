@@ -1,3 +1,4 @@
-//! Log and checkpoints on a simulated machine.
+//! Log, checkpoints and the directory of a state, on a simulated machine.
 
+mod directory;
 mod log;
