@@ -17,8 +17,11 @@ struct Construct {
     listed: f64,
     /// What one worker does while the others wait: under a scheme, all that is not listed.
     alone: f64,
-    /// What all workers share: linking, and finding strata.
+    /// What all workers share: linking.
     linked: f64,
+    /// Finding strata by one worker alone, as it is done by up to two. With counters it takes twice as much work, which all
+    /// share.
+    strata: f64,
 }
 
 impl Construct {
@@ -29,19 +32,20 @@ impl Construct {
         const LAY_OUT: f64 = 14.0;
         const STRATA: f64 = 25.0;
         let listed = LOCATE + if method.on_versions() { LAY_OUT } else { 0.0 };
-        let (alone, linked) = match method {
-            Method::Scheme(_) => (LINK, 0.0),
-            Method::Policy(Policy { explore: Explore::Unstructured, .. }) => (0.0, LINK),
-            Method::Policy(_) => (0.0, LINK + STRATA),
+        let (alone, linked, strata) = match method {
+            Method::Scheme(_) => (LINK, 0.0, 0.0),
+            Method::Policy(Policy { explore: Explore::Unstructured, .. }) => (0.0, LINK, 0.0),
+            Method::Policy(_) => (0.0, LINK, STRATA),
         };
-        let scale = measured / (listed + alone + linked);
-        Construct { listed: listed * scale, alone: alone * scale, linked: linked * scale }
+        let scale = measured / (listed + alone + linked + strata);
+        Construct { listed: listed * scale, alone: alone * scale, linked: linked * scale, strata: strata * scale }
     }
 
     /// The part of it that is in access, on this number of workers.
     fn in_access(&self, workers: usize) -> f64 {
         let listed = if workers > 1 { 0.0 } else { self.listed };
-        listed + self.alone + self.linked / workers as f64
+        let strata = self.strata * (2.0 / workers as f64).min(1.0);
+        listed + self.alone + self.linked / workers as f64 + strata
     }
 }
 

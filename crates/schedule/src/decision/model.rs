@@ -17,7 +17,7 @@ const LOCATE: f64 = 14.0;
 const LAY_OUT: f64 = 14.0;
 /// Per operation: copying the last versions into rows after the run, on all workers.
 const COPY_LAST: f64 = 14.0;
-/// Per operation: finding strata, on all workers.
+/// Per operation: finding strata, on one worker. Three workers or more share twice as much work.
 const STRATA: f64 = 25.0;
 /// Per operation: linking, on all workers.
 const LINK: f64 = 12.0;
@@ -97,6 +97,7 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
         Abort::VoteFirst => 0.0,
         Abort::Eager | Abort::Lazy => load.aborts * (transactions * REPAIR + REDONE * operations * load.units_ns),
     };
-    let together = LINK + when(structured, STRATA) + when(policy.on_versions(), COPY_LAST);
-    alone + operations * together / workers + explored + redo
+    let together = LINK + when(policy.on_versions(), COPY_LAST);
+    let strata = when(structured, STRATA) * (2.0 / workers).min(1.0);
+    alone + operations * (together / workers + strata) + explored + redo
 }
