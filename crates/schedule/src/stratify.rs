@@ -3,6 +3,7 @@
 use crate::executor::{Executor, Progress};
 use crate::policy::Explore;
 use crate::strata::Strata;
+use crate::sync::SHARED_MIN;
 use crate::worker::Worker;
 use tidemill_txn::Precedence;
 
@@ -65,7 +66,7 @@ impl Executor {
         if let Some(unit) = worker.next.take().or_else(|| worker.ready.pop()) {
             worker.met.push(unit);
             worker.next = frontier.release(&raising, unit, &mut worker.ready, |_| false);
-            if !worker.ready.is_empty() && frontier.is_claimed() && self.is_wanted(worker.id) {
+            if worker.ready.len() >= SHARED_MIN as usize && frontier.is_claimed() && self.is_wanted(worker.id) {
                 self.pools.put(worker.id, &mut worker.ready);
             }
             return Progress::Advanced;

@@ -40,6 +40,6 @@ pub(crate) const PATIENCE: u32 = if cfg!(feature = "loom") { 1 } else { 100 };
 /// Units that a worker claims at once.
 pub(crate) const BLOCK_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 64 };
 
-/// Transactions that a repair must concern for sleeping workers to be woken for it: of fewer, one worker is done before
-/// another one has come.
+/// Transactions that a repair must concern for sleeping workers to be woken for it, and units that a worker must have for
+/// it to share them while strata are found: of fewer, one worker is done before another one has come.
 pub(crate) const SHARED_MIN: u32 = if cfg!(feature = "loom") { 2 } else { 32 };
