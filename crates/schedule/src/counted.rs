@@ -73,7 +73,7 @@ macro_rules! atomic {
 
 atomic!(AtomicBool, bool, swap, fetch_or, fetch_and);
 atomic!(AtomicU8, u8, swap, fetch_add, fetch_sub, fetch_or);
-atomic!(AtomicU32, u32, swap, fetch_add, fetch_sub, fetch_or);
+atomic!(AtomicU32, u32, swap, fetch_add, fetch_sub, fetch_or, fetch_max);
 atomic!(AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_or);
 
 #[derive(Debug, Default)]
