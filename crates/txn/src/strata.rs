@@ -1,4 +1,5 @@
-//! The units by stratum: the auxiliary structure of structured exploration (MorphStream §4.1.1).
+//! The units by stratum: the auxiliary structure of structured exploration (MorphStream §4.1.1), found by one pass. The
+//! simulation and tests use it; the executor finds the same with all workers (`schedule`, `strata.rs`).
 //!
 //! **Definition.** The stratum of a unit is the number of edges on the longest path that ends in it: 0 for
 //! roots, else one more than the largest among those that it waits for.
