@@ -359,7 +359,9 @@ impl Executor {
                 chains.compute(&self.versions());
                 self.frontier.set_units(chains.units());
             }
-            self.strata.set_units(self.frontier.units());
+            if self.policy.explore != Explore::Unstructured {
+                self.strata.set_units(self.frontier.units());
+            }
             self.common.linked.store(true, Ordering::Release);
             self.pools.wake_all();
         }

@@ -146,7 +146,7 @@ impl<'a, E: Execute + ?Sized> Participant<'a, E> {
         progress
     }
 
-    /// Explores, along what units of the policy wait for.
+    /// Finds strata where the policy needs them, then explores, along what units of the policy wait for.
     fn explore(&mut self, steps: Steps) -> Progress {
         let executor = self.executor();
         let Participant { place, worker, execute, chains, .. } = self;

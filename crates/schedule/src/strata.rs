@@ -91,10 +91,9 @@ impl Strata {
         self.found.store(false, Ordering::Relaxed);
     }
 
-    /// Says how many units there are, before a worker comes to any.
+    /// Says how many units there are, before a worker comes to any. Of none, the strata are found.
     pub fn set_units(&self, units: u32) {
         self.frontier.set_units(units);
-        // Nobody would complete the sizes.
         self.found.store(units == 0, Ordering::Release);
     }
 

@@ -166,7 +166,7 @@ fn check_transactions(transactions: Vec<model::Transaction>, policy: &str, abort
     let policy: Policy = policy.parse().expect("a policy");
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
-    // Strata are found step by step.
+    // Finding strata takes more steps than the default allows.
     model.max_branches = 10_000;
     model.check(move || {
         let shared = Arc::new(model::Model::new(transactions.clone(), aborting, policy, &[0, 1]));
