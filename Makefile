@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long sanitize fuzz mutants torture bench figures clean machine develop release
+.PHONY: help demo test lint test-rust test-python test-long sanitize fuzz mutants torture soak bench figures clean wheel test-wheel test-package image site machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +22,7 @@ export TIDEMILL_CRASHES
 TIDEMILL_THREAD_CRASHES ?= 400
 export TIDEMILL_THREAD_CRASHES
 # After so many seconds none of these suites begins with another plan, so a slow machine runs fewer.
-TIDEMILL_SECONDS ?= 150
+TIDEMILL_SECONDS ?= 100
 export TIDEMILL_SECONDS
 
 help: ## this list
@@ -33,15 +33,21 @@ demo: release ## set up, and run the bank of examples/bank.py on a million event
 	$(BIN)/tidemill run examples/bank.py
 	@echo "See examples/bank.py, what it wrote to examples/out/bank, and docs/tutorial.md."
 
-test: lint test-rust test-python ## set up, and run all checks and tests
+test: ## set up, and run all checks and tests; prints what each part took
+	@tools/run_parts.sh lint test-rust test-python test-package site
 
-lint: $(READY) ## formats, lints, types, the order of the crates, circles of imports, assertions, names in documents, tracked files, the crates' documentation
+lint: $(READY) ## formats, lints, types, the order of the crates, circles of imports, assertions, comments, names in documents, tracked files, the crates' documentation
 	cargo fmt --all --check
 	$(BIN)/python tools/check_crates.py
 	$(BIN)/python tools/check_circles.py
 	$(BIN)/python tools/check_assertions.py
+	$(BIN)/python tools/check_comments.py
 	$(BIN)/python tools/check_documents.py
 	$(BIN)/python tools/check_files.py
+	$(BIN)/python tools/check_publish.py
+	$(BIN)/python tools/check_licences.py
+	@if cargo deny --version > /dev/null 2>&1; then cargo deny check; \
+	else echo "skipped: advisories of dependencies need cargo-deny (cargo install cargo-deny)"; fi
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy -p tidemill-schedule --features counted --example shared_writes -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
@@ -49,22 +55,20 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict
 
-# Of the workspace, so that other crates are compiled as for all other tests, and once.
-LOOM := cargo test --workspace --test loom --features
+LOOM := tidemill-schedule/loom,tidemill-state/loom,tidemill-stages/loom
 
-test-rust: machine ## the crates, with as many random histories and crashes as two and a half minutes allow
+test-rust: machine ## the crates, with as many random histories and crashes as a hundred seconds allow
 	cargo test --workspace
-	$(LOOM) tidemill-schedule/loom
-	$(LOOM) tidemill-state/loom
-	$(LOOM) tidemill-stages/loom
+	cargo test --workspace --test loom --features $(LOOM)
 	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
 	$${CARGO_TARGET_DIR:-target}/debug/examples/run_bank > /dev/null
 
 test-python: develop ## the package, the command, the examples, the snippets of the documents
 	$(BIN)/pytest
 
-test-long: machine ## a million random histories, with optimization
+test-long: develop ## a million random histories, with optimization; ten thousand statements and messages against a server
 	TIDEMILL_HISTORIES=1000000 TIDEMILL_SECONDS=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture
+	TIDEMILL_STATEMENTS=10000 TIDEMILL_MESSAGES=10000 $(BIN)/pytest -q -s python/tests/test_statements.py python/tests/test_messages.py
 
 # Its memory is freed at the end by the system alone, so leaks are not looked for.
 SANITIZE := RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 TIDEMILL_HISTORIES=2000 \
@@ -114,6 +118,11 @@ torture: develop ## a million crashes on simulated storage, power cuts of a real
 	$(BIN)/pytest -q python/tests/test_call_history.py python/tests/test_server_fuzz.py
 	@echo "Skipped, though counted as passed above: $$(grep -o 'skipped: .*' target/torture.log || echo none)"
 
+# An hour, or as long as is said: make soak SECONDS=60.
+soak: SECONDS = 3600
+soak: develop ## a server under attack and kills for SECONDS, an hour by default, beside honest clients: what they get and keep
+	$(BIN)/python python/tests/soak.py --seconds $(SECONDS)
+
 bench: machine ## the reports of docs/performance.md, and the workloads of the papers (WORKLOADS=sl,ob for some)
 	cargo run --release -p tidemill-bench -- ledger
 	cargo run --release -p tidemill-bench -- files
@@ -127,9 +136,53 @@ figures: $(READY) ## the figures of the papers, docs/figures.md and docs/windows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
 	$(BIN)/python bench/figures.py target/figures docs/figures docs/figures.md docs/windows.md
 
+# Of this system by default; for others, such as aarch64-unknown-linux-gnu and x86_64-unknown-linux-musl, zig is compiler and
+# linker, and rustup has what Rust needs: rustup target add TARGET.
+TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
+SYSTEM = $(if $(findstring musl,$(TARGET)),musllinux_1_2,manylinux_2_17)
+WHEELS = $${CARGO_TARGET_DIR:-target}/wheels
+
+wheel: $(READY) ## the package to install, optimized and stripped, in target/wheels: TARGET=aarch64-unknown-linux-gnu for another system
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-wheel.txt
+	rm -rf $(WHEELS)
+	$(BIN)/python tools/notices.py python/tidemill/THIRD-PARTY.txt
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
+		$(BIN)/maturin build --zig --compatibility $(SYSTEM) --target $(TARGET) --out $(WHEELS)
+
+test-wheel: wheel ## that package in an empty environment: its size, what it takes to install, the bank of README.md
+	$(BIN)/python tools/try_wheel.py $(WHEELS)
+
+# As the tests have it: compiled for them, with their feature, so nothing is compiled anew.
+test-package: develop ## the package as the tests have compiled it, in an empty environment: what it takes to install, the bank of README.md
+	$(BIN)/python tools/notices.py python/tidemill/THIRD-PARTY.txt
+	rm -rf $(WHEELS)-unoptimized
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --quiet --profile dev --strip --compatibility linux \
+		--features pyo3/extension-module,planted --out $(WHEELS)-unoptimized
+	$(BIN)/python tools/try_wheel.py --unoptimized $(WHEELS)-unoptimized
+
+# What builds images; `podman` and `buildah` take the same arguments.
+IMAGES ?= docker
+BASE ?= python:3.13-slim-bookworm
+
+image: wheel ## the image of deploy/Dockerfile, tidemill:latest
+	$(IMAGES) build --file deploy/Dockerfile --build-arg BASE=$(BASE) --tag tidemill:latest .
+
+# An environment of its own, as its packages are many. It is not in target, which caches keep.
+SITE := $(VENV)/site
+
+$(SITE)/ready: docs/requirements.txt $(READY)
+	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE) 2>/dev/null || $(PYTHON) -m virtualenv --quiet $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	touch $@
+
+site: $(SITE)/ready ## the documents as a site with search and the reference of the package, in target/site; its links are checked
+	$(BIN)/python tools/make_site.py collect target
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs --quiet build --strict --clean --config-file target/mkdocs.yml
+	$(BIN)/python tools/make_site.py check target/site
+
 clean: ## remove all that was built, set up or made
 	cargo clean
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache python/tidemill/*.so examples/data examples/out
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache python/tidemill/*.so python/tidemill/THIRD-PARTY.txt examples/data examples/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package in .venv: for the tests unoptimized, of what the tests of the crates have compiled, so with their feature

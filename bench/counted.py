@@ -1,4 +1,5 @@
-"""What an event costs in instructions, cache misses and mispredicted branches (MorphStream, Figure 18a), by Cachegrind.
+"""The cost of an event in instructions, cache misses and mispredicted branches (MorphStream, Figure 18a), by
+Cachegrind.
 
 Streaming Ledger at its defaults, on one worker. A process runs each way to schedule once, another runs it twice over
 the same events; the difference is one run: tables filled, epochs prepared, accessed and finished, results compared.

@@ -145,7 +145,7 @@ def bars(axis: Any, rows: list[Row], title: str, along: str, value: Callable[[Ro
 
 
 def breakdown(axis: Any, rows: list[Row], title: str) -> str:
-    """Where workers spent their time in access, per event. The table has the rows of two workers."""
+    """Draws the time that workers spent in access per event, by kind. The table has the rows of two workers."""
     names = [f"{row['scheduling']}, {row['workers']}" for row in rows]
     below = [0.0] * len(rows)
     body = [[name] for name in names]
@@ -204,7 +204,7 @@ def ms11(rows: list[Row], axes: list[Any]) -> str:
 
 
 def latency(row: Row) -> float:
-    """From the arrival of an epoch's oldest event to the end of the epoch, ms."""
+    """Returns the time from the arrival of an epoch's oldest event to the end of the epoch, ms."""
     return (number(row["waited_s"]) + number(row["took_s"])) * 1e3
 
 
@@ -443,7 +443,8 @@ def scaling(rows: list[Row], axes: list[Any]) -> str:
                 errors[name, row["workers"]].append(abs(math.log(ratio)))
         simulated = [row for row in having(own, "predicted_per_second") if row["workers"] == SIMULATED]
         reached.append([*at_point, *(short(number(row["predicted_per_second"]) / MILLION) for row in simulated)])
-        # By critical path and work: of transactions on rows, of parts on versions, of parts that wait for no verdict.
+        # The bounds by critical path and work: of transactions on rows, of parts on versions, of parts that wait for no
+        # verdict.
         for name, of, style_of in [
             ("transaction", "chains", "--"),
             ("transaction,versions", "versions", "-."),
@@ -488,7 +489,7 @@ THESIS = {"ysb": "68.5, 91.4, 91", "lrb-speeds": "15, 48, 67", "nyt": "69, 80, 9
 
 
 def of_windows(rows: list[Row]) -> list[Row]:
-    """Of the loops of a point, the faster one alone; each row with the name of its series."""
+    """Returns the rows with only the faster of a point's loops; each row with the name of its series."""
     points: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         points[tuple(row[knob] for knob in WINDOW_KNOBS)].append(row)
@@ -658,7 +659,7 @@ FIGURES: dict[str, tuple[int, Callable[[list[Row], list[Any]], str]]] = {
 
 
 def save(figure: Any, file: Path) -> None:
-    """In few colours: a third of the size."""
+    """Saves a figure in few colours: a third of the size."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=80)
     Image.open(drawn).convert("RGB").quantize(64).save(file, optimize=True)

@@ -56,7 +56,7 @@ def votes(number: int) -> tuple[list[int], list[int]]:
 
 
 def loop(phones: list[int], chosen: list[int]) -> list[tuple[int, int, int, bool]]:
-    """What the example does, by hand: the votes, the trend, the rank of each contestant, and whether he is in."""
+    """Runs the example by hand: the votes, the trend, the rank of each contestant, and whether he is in."""
     voted: dict[int, int] = {}
     counts, trend, is_in = [0] * CONTESTANTS, [0] * CONTESTANTS, [True] * CONTESTANTS
     ranks, places = list(range(CONTESTANTS)), list(range(CONTESTANTS))

@@ -1,4 +1,4 @@
-"""What a served application bears: calls alone, in excess, with keys, beside queries and beside a stream.
+"""The load that a served application bears: calls alone, in excess, with keys, beside queries and beside a stream.
 
     make release && .venv/bin/python bench/served.py
 
@@ -81,7 +81,7 @@ def transfer(rows: int) -> Call:
 
 
 def with_keys(rows: int) -> Call:
-    """The same, with a key of its own. One that came again would run nothing."""
+    """Returns a transfer with a key of its own. One that came again would run nothing."""
     return Call("transfer", lambda: (random.randrange(rows), random.randrange(rows), 1, next(KEYS)), again=False)
 
 

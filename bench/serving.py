@@ -27,10 +27,10 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 CALLS_ONCE = 300_000
-"""How many calls are made that may not be made again: three rounds have fewer than keys are kept."""
+"""The number of calls made that may not be made again: three rounds have fewer than keys are kept."""
 
 COMMITTED, REFUSED = b"SELECT 1\0", b"C53"
-"""What a reply contains: the end of a result, and the first characters of the code of an error."""
+"""The marks of a reply: the end of a result, and the first characters of the code of an error."""
 
 
 def message(tag: bytes, body: bytes = b"") -> bytes:
@@ -51,7 +51,7 @@ class Call:
     again: bool = True
 
     def parse(self, name: bytes) -> bytes:
-        """What prepares it as a statement of this name."""
+        """Returns the message that prepares it as a statement of this name."""
         parameters = ", ".join(f"${number + 1}" for number in range(len(self.values())))
         text = f"SELECT * FROM {self.procedure}({parameters})".encode()
         return message(b"P", name + b"\0" + text + b"\0\0\0")
@@ -116,7 +116,7 @@ class Served:
                     one = key.fileobj
                     assert isinstance(one, socket.socket)
                     said = tails[one] + one.recv(1 << 18)
-                    # Up to the last reply that is whole.
+                    # The last reply that is whole ends here.
                     end = said.rfind(READY) + len(READY)
                     if end < len(READY):
                         tails[one] = said

@@ -18,7 +18,7 @@ out = datasets.out("ads")
 
 
 class Campaign(tm.Row):
-    """What a view costs and what is left of the budget, in cents."""
+    """The price of a view and the rest of the budget, in cents."""
 
     id: str = tm.key()
     price: int
@@ -27,7 +27,7 @@ class Campaign(tm.Row):
 
 
 class Showing(tm.Event):
-    """What a user did with an ad: ``view``, ``click`` or ``purchase``."""
+    """A user's reaction to an ad: ``view``, ``click`` or ``purchase``."""
 
     at: tm.Time = tm.event_time()
     campaign: str

@@ -72,7 +72,7 @@ def _ledger(count: int = 1_000_000, accounts: int = 10_000) -> Iterator[str]:
 
 
 def stock() -> Path:
-    """What is on the shelves at the beginning: ``stock.jsonl``."""
+    """Returns the items on the shelves at the beginning: ``stock.jsonl``."""
     return lines("stock.jsonl", lambda: map(json.dumps, _stock()))
 
 
@@ -82,7 +82,7 @@ def orders() -> Path:
 
 
 def restocks() -> Path:
-    """What is put back on the shelves, now and then of an item that is new: ``restocks.jsonl``."""
+    """Returns the items that are put back on the shelves, now and then a new one: ``restocks.jsonl``."""
     return lines("restocks.jsonl", lambda: map(json.dumps, _restocks()))
 
 

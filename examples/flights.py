@@ -29,7 +29,7 @@ class Aircraft(tm.Row):
 
 
 class Carrier(tm.Row):
-    """What an airline did, and what it reported that cannot be."""
+    """The flights of an airline, and its reports that cannot be."""
 
     code: str = tm.key()
     flights: int = 0
@@ -40,7 +40,7 @@ class Carrier(tm.Row):
 
 
 class Airport(tm.Row):
-    """What came in, and what did not."""
+    """The flights that came in, and those that did not."""
 
     code: str = tm.key()
     arrived: int = 0

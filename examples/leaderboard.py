@@ -37,7 +37,7 @@ class Phone(tm.Row):
 
 
 class Contestant(tm.Row):
-    """How many votes somebody has, in all and among the last 100, and his rank: 0 is the first."""
+    """The number of votes that somebody has, in all and among the last 100, and his rank: 0 is the first."""
 
     id: int = tm.key()
     votes: int = 0

@@ -15,7 +15,7 @@ out = datasets.out("orders")
 
 
 class Item(tm.Row):
-    """What is on the shelf, and for how much."""
+    """The number of an item on the shelf, and its price."""
 
     item: str = tm.key()
     left: int = 0
@@ -23,7 +23,7 @@ class Item(tm.Row):
 
 
 class Customer(tm.Row):
-    """What a customer bought so far."""
+    """The orders of a customer so far."""
 
     id: str = tm.key()
     orders: int = 0
@@ -38,7 +38,7 @@ class Line(tm.Event):
 
 
 class Order(tm.Event):
-    """What a customer wants, all or nothing."""
+    """The items that a customer wants, all or nothing."""
 
     at: tm.Time = tm.event_time()
     id: int
@@ -55,7 +55,7 @@ class Restock(tm.Event):
 
 
 class Price(tm.Event):
-    """What an item costs from now on."""
+    """The price of an item from now on."""
 
     at: tm.Time = tm.event_time()
     item: str

@@ -19,7 +19,7 @@ out = datasets.out("shop")
 
 
 class Item(tm.Row):
-    """What the shop sells: how many are on the shelf, reserved, sold, and sold in the last ten minutes."""
+    """An item of the shop: how many are on the shelf, reserved, sold, and sold in the last ten minutes."""
 
     item: str = tm.key()
     price: tm.Decimal(8, 2) = 0
@@ -37,7 +37,7 @@ class Customer(tm.Row):
 
 
 class Order(tm.Row):
-    """What became of an order: ``reserved``, ``paid`` or ``expired``."""
+    """The state of an order: ``reserved``, ``paid`` or ``expired``."""
 
     order: str = tm.key()
     customer: str = ""

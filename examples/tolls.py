@@ -29,7 +29,7 @@ class Segment(tm.Row):
 
 
 class Car(tm.Row):
-    """Where a car was last, and its balance, which tolls make negative."""
+    """The last place of a car, and its balance, which tolls make negative."""
 
     id: int = tm.key()
     road: int | None
@@ -49,7 +49,7 @@ class Report(tm.Event):
 
 
 class Toll(tm.Event):
-    """What a car paid to enter a segment, and its balance after that."""
+    """The toll that a car paid to enter a segment, and its balance after that."""
 
     at: tm.Time = tm.event_time()
     car: int

@@ -16,7 +16,7 @@ from rust_source import NOISE, without
 
 RATE_MIN = 15
 
-# By area, the files, as patterns below the repository.
+# The files of each area, as patterns below the repository.
 AREAS = {
     "gate": [
         "crates/stages/src/gate/mod.rs",

@@ -39,9 +39,11 @@ OWN = {"check_documents.py", "test_documents.py"}
 # Names that others define, by reason.
 FOREIGN = {
     "the operating system": ["flock", "noauto_da_alloc"],
-    "libraries of others": ["try_lock", "SyntaxError", "redb", "fjall"],
+    "libraries of others": ["try_lock", "SyntaxError", "DeprecationWarning", "redb", "fjall"],
     "the first line of a manifest": ["tidemill state"],
     "SQL that is answered": ["tidemill_epoch"],
+    "variables that are made of the names of options": ["TIDEMILL_CONFIG", "TIDEMILL_SEED_FROM", "TIDEMILL_STATE"],
+    "shells": ["elvish", "powershell"],
 }
 ALLOWED = set(itertools.chain(*FOREIGN.values()))
 DEFINITION = re.compile(
@@ -76,7 +78,7 @@ def main(documents: list[str]) -> int:
 
 
 class Repository:
-    """What documents may name: files, words of the code, commands and options."""
+    """The names that documents may use: files, words of the code, commands and options."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -105,7 +107,7 @@ class Repository:
 
     @cached_property
     def every_word(self) -> set[str]:
-        """What occurs anywhere in the code."""
+        """The words that occur anywhere in the code."""
         return set().union(*self.words.values())
 
     @cached_property
@@ -115,7 +117,7 @@ class Repository:
 
     @cached_property
     def every_definition(self) -> set[str]:
-        """What any file defines, or has as a string."""
+        """The names that some file defines, or has as a string."""
         return set().union(*self.defined.values())
 
     def find(self, path: str) -> list[Path]:
@@ -135,12 +137,12 @@ class Repository:
 
     @cached_property
     def targets(self) -> set[str]:
-        """What ``make`` can make."""
+        """The targets of ``make``."""
         return set(re.findall(r"^([a-z][\w-]*):", self.text("Makefile"), re.MULTILINE))
 
     @cached_property
     def packages(self) -> set[str]:
-        """What ``cargo -p`` takes."""
+        """The packages that ``cargo -p`` takes."""
         manifests = [file for file in self.files if file.name == "Cargo.toml"]
         return {m[1] for file in manifests if (m := re.search(r'^name = "(.*)"', self.code[file], re.MULTILINE))}
 
@@ -155,9 +157,11 @@ class Repository:
                     found.add("--" + (given[1] if given else field.replace("_", "-")))
         return found
 
-    def commands(self, file: str, name: str = "Command") -> set[str]:
-        """The variants of an enum of commands, as they are typed."""
-        body = re.search(rf"enum {name} \{{\n(.*?)^\}}", self.code[self.root / file], re.MULTILINE | re.DOTALL)
+    def commands(self, path: str, name: str = "Command") -> set[str]:
+        """The variants of an enum of commands, in a file or a folder, as they are typed."""
+        place = self.root / path
+        code = "".join(code for file, code in self.code.items() if file == place or file.is_relative_to(place))
+        body = re.search(rf"enum {name} \{{\n(.*?)^\}}", code, re.MULTILINE | re.DOTALL)
         return {variant.lower() for variant in re.findall(r"^    (\w+)\b", body[1] if body else "", re.MULTILINE)}
 
 
@@ -176,7 +180,7 @@ def without_comments(path: Path) -> str:
 
 
 def check(path: Path, text: str, repository: Repository) -> Iterator[str]:
-    """What the document names and the repository does not have."""
+    """Finds the names of a document that the repository does not have."""
     name = path.relative_to(repository.root) if path.is_relative_to(repository.root) else path
     prose = FENCE.sub(lambda m: "\n" * m[0].count("\n"), text)
     shown = {block[2] for block in re.finditer(r"^```(\w+) (\S+)$", text, re.MULTILINE)}
@@ -213,7 +217,7 @@ def place_in(text: str, name: Path, position: int) -> str:
 
 
 def span_faults(words: str, repository: Repository) -> list[str]:
-    """What is wrong with a piece of inline code."""
+    """Returns the faults of a piece of inline code."""
     if words in ALLOWED or (PLACEHOLDER.search(words) and not words.startswith(("tidemill ", "cargo ", "make "))):
         return []
     first = words.split()[0]
@@ -260,7 +264,7 @@ def name_faults(words: str, repository: Repository) -> list[str]:
 
 
 def is_distinct(name: str) -> bool:
-    """Whether it looks like a name of the code, and not like a word."""
+    """Returns whether it looks like a name of the code, and not like a word."""
     return "_" in name.strip("_") or bool(re.match(r"[A-Z]\w*[a-z]", name))
 
 
@@ -274,7 +278,7 @@ def is_member(repository: Repository, file: Path, parts: list[str]) -> bool:
 
 
 def follows(text: str, one: re.Match[str], other: re.Match[str]) -> bool:
-    """Whether there is only a comma between two pieces of inline code."""
+    """Returns whether there is only a comma between two pieces of inline code."""
     return bool(re.fullmatch(r",\s+", text[one.end() : other.start()]))
 
 
@@ -310,7 +314,7 @@ def option_faults(words: str, repository: Repository) -> list[str]:
 
 
 def command_faults(line: str, repository: Repository, shown: frozenset[str] | set[str] = frozenset()) -> list[str]:
-    """What is wrong with a command line of make, cargo, tidemill or python."""
+    """Returns the faults of a command line of make, cargo, tidemill or python."""
     line = re.sub(r"\s#\s.*", "", line)
     try:
         words = shlex.split(line)
@@ -381,7 +385,7 @@ def cargo_faults(words: list[str], repository: Repository) -> list[str]:
 
 
 def tidemill_faults(words: list[str], repository: Repository) -> list[str]:
-    file = "crates/cli/src/arguments.rs"
+    file = "crates/cli/src/arguments"
     faults = option_faults(" ".join(words), repository)
     if words and words[0].isalpha():
         if words[0] not in repository.commands(file):

@@ -21,7 +21,7 @@ def listed(folder: Path, *options: str) -> list[str]:
 
 
 def faults_of(folder: Path) -> list[str]:
-    """What is wrong with the tracked files of a folder, a line each."""
+    """Returns the faults of the tracked files of a folder, a line each."""
     ignored = listed(folder, "--cached", "--ignored", "--exclude-standard")
     faults = [f"{path} is tracked, but .gitignore names it as generated: git rm --cached {path}" for path in ignored]
     for path in listed(folder):

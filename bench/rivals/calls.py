@@ -82,7 +82,7 @@ SELECT * FROM transfer(:src, :dst, 1);
 
 SELECT = "SELECT 1;\n"
 
-# Of Redis: fills the accounts, and transfers between two of them.
+# Scripts of Redis: they fill the accounts, and transfer between two of them.
 FILL = "for i = 0, ARGV[1] - 1 do redis.call('SET', string.format('%012d', i), ARGV[2]) end"
 TRANSFER = """
 local left = tonumber(redis.call('GET', KEYS[1])) - ARGV[1]
@@ -107,7 +107,7 @@ class Place:
     database: str
 
     def measured(self, clients: int, seconds: int, script: str = "call.sql", durable: bool = True) -> Figures:
-        """What so many clients reach, of whom each waits for its answer."""
+        """Returns the rate and latencies of this many clients, each of which makes one call after the other."""
         for log in self.cluster.folder.glob("calls.*"):
             log.unlink()
         count = ["-c", str(clients), "-j", "1", "-T", str(seconds), "-l", "--log-prefix", self.cluster.folder / "calls"]
@@ -129,12 +129,13 @@ class Redis:
     rows: int
 
     def run(self, program: str, *arguments: str) -> str:
-        """What one of its programs prints."""
+        """Returns the output of one of its programs."""
         where = ["-h", "127.0.0.1", "-p", self.port]
         return subprocess.run([program, *where, *arguments], capture_output=True, text=True, check=True).stdout
 
     def measured(self, clients: int, seconds: int) -> Figures:
-        """What so many clients reach. ``redis-benchmark`` makes a number of calls: some, then as many as take long."""
+        """Returns the rate and latencies of this many clients. ``redis-benchmark`` makes a number of calls: some, then
+        as many as take long."""
         script = self.run("redis-cli", "SCRIPT", "LOAD", TRANSFER).strip()
         calls, found = 20_000, {}
         for _ in range(2):
@@ -212,7 +213,7 @@ def tidemill(folder: Path, rows: int) -> Iterator[list[str]]:
 
 
 def median(runs: list[Figures]) -> Figures:
-    """Of each figure by itself."""
+    """Returns the median of each figure by itself."""
     rate, middle, tail = (statistics.median(figures) for figures in zip(*runs, strict=True))
     return rate, middle, tail
 
@@ -224,13 +225,13 @@ def in_turns(rounds: int, *measures: Callable[[], Figures]) -> list[Figures]:
 
 
 def text(figures: Figures) -> str:
-    """As a part of a line."""
+    """Returns the figures as a part of a line."""
     rate, middle, tail = figures
     return f"{rate:,.0f} ({middle:.2f} / {tail:.2f})"
 
 
 def durable(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
-    """On disk before the answer."""
+    """Compares calls that are on disk before the answer."""
     for clients in numbers(given):
         sides = [partial(place.measured, clients, given.seconds) for place in (theirs, ours)]
         rival, own = in_turns(given.rounds, *sides)
@@ -250,7 +251,7 @@ def executed(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
 
 
 def one_client(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
-    """How long one client waits, beside the least that the server can do."""
+    """Measures how long one client waits, beside the least that the server can do."""
     seconds = given.seconds
     for name, place in (("PostgreSQL", theirs), ("Tidemill", ours)):
         select, soon, late = in_turns(
@@ -265,7 +266,7 @@ def one_client(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
 
 
 def bound(given: argparse.Namespace, theirs: Place, ours: Place) -> None:
-    """What pgbench and the connections let through: ``select 1``, which no engine has a part in."""
+    """Measures the most that pgbench and the connections let through: ``select 1``, which no engine has a part in."""
     for clients in numbers(given):
         sides = [partial(place.measured, clients, given.seconds, "select.sql") for place in (theirs, ours)]
         rival, own = in_turns(given.rounds, *sides)

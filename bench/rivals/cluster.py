@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def programs() -> Path | None:
-    """Where ``initdb`` and its kin are, the newest of Debian; None where there is no server to start."""
+    """Returns the folder of ``initdb`` and its kin, the newest of Debian; None where there is no server to start."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     initdb = found[-1] if found else shutil.which("initdb")
     binaries = Path(initdb).resolve().parent if initdb else None
@@ -38,18 +38,18 @@ class Cluster:
 
     @property
     def loopback(self) -> list[str]:
-        """The same, over loopback."""
+        """The options with which clients connect over loopback."""
         return ["-h", "127.0.0.1", *self.client[2:]]
 
     def run(self, *command: str | Path, text: str | None = None) -> str:
-        """What a command prints. Ends this program where it fails."""
+        """Returns the output of a command. Ends this program where it fails."""
         done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=self.folder, **self.user)
         if done.returncode:
             sys.exit(f"{command[0]} failed: {done.stderr}")
         return done.stdout
 
     def sql(self, text: str) -> str:
-        """What statements print."""
+        """Returns the output of statements."""
         return self.run("psql", *self.client, "-q", "-d", "postgres", text=text)
 
     def version(self) -> str:

@@ -37,7 +37,7 @@ WINNING = """
     ON a.id = b.auction AND b.at BETWEEN a.at AND a.expires
     QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.number) = 1
 """
-# In the order in which auctions close.
+# A window over auctions in the order in which they close.
 CLOSING = f"({WINNING}) w WINDOW closed AS (PARTITION BY {{key}} ORDER BY expires, auction ROWS {{rows}} PRECEDING)"
 
 
@@ -108,7 +108,7 @@ def day(length: int) -> pl.Expr:
 
 
 def in_ranks(name: str, value: pl.Expr | None) -> list[pl.Expr]:
-    """How many bids there are, or how many different values, of all and of each rank of prices."""
+    """Returns the number of bids, or of different values, in all and for each rank of prices."""
     ranks = [PRICE < 10_000, (PRICE >= 10_000) & (PRICE < 1_000_000), PRICE >= 1_000_000]
     if value is None:
         return [pl.len().alias(name), *(rank.sum().alias(f"{name}_{number}") for number, rank in enumerate(ranks, 1))]
@@ -117,7 +117,7 @@ def in_ranks(name: str, value: pl.Expr | None) -> list[pl.Expr]:
 
 
 def report() -> list[pl.Expr]:
-    """What q15 and q16 have in common."""
+    """Returns the columns that q15 and q16 have in common."""
     different = [*in_ranks("bidders", pl.col("bidder")), *in_ranks("auctions", pl.col("auction"))]
     return [*in_ranks("bids", None), *different]
 
@@ -198,7 +198,7 @@ def expanded(tables: Tables, length: int) -> pl.LazyFrame:
 
 
 def prices() -> list[pl.Expr]:
-    """What q17 asks of prices."""
+    """Returns the aggregates of prices in q17."""
     return [
         PRICE.min().alias("least"),
         PRICE.max().alias("greatest"),
@@ -244,7 +244,7 @@ POLARS: Mapping[str, Callable[[Tables, int], pl.LazyFrame]] = {
     "cm": lambda t, length: t["events"].group_by(end(length), "job").agg(pl.col("cpu").mean()),
 }
 
-# The same query with other knobs.
+# The query that a workload has with other knobs.
 SAME = {"ysb-10m": "ysb", "nb8": "q8"}
-# Of equal prices they may take any.
+# The columns in which results may differ: among equal prices rivals may take any.
 ANY_OF_EQUALS = {"q7": ["auction"]}

@@ -96,13 +96,13 @@ def ours(given: argparse.Namespace, workload: str, threads: int, folder: Path) -
 def rivals_run(
     given: argparse.Namespace, rival: str, threads: int, workload: str, length: int, folder: Path
 ) -> dict[str, Any]:
-    """What a process of one rival says."""
+    """Returns the report of a process of one rival."""
     one = ["--one", rival, str(threads), workload, str(length), "--folder", str(folder), "--runs", str(given.runs)]
     return json.loads(run(sys.executable, __file__, *one, POLARS_MAX_THREADS=str(threads)))
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a command prints. Ends this program where it fails."""
+    """Returns the output of a command. Ends this program where it fails."""
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode:
         sys.exit(f"{command[0]} failed: {done.stderr}")
@@ -144,7 +144,7 @@ def in_duckdb(query: str, frames: dict[str, Any], length: int, threads: int) -> 
         database.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
         database.unregister("given")
     frames.clear()
-    # Since DuckDB 2.0 AT is a word of its own.
+    # AT is a reserved word since DuckDB 2.0.
     text = re.sub(r"\bat\b", '"at"', queries.SQL[query].replace("{length}", str(length)))
 
     def once() -> pl.DataFrame:
@@ -166,7 +166,7 @@ def in_polars(query: str, frames: dict[str, Any], length: int, threads: int) -> 
 
 
 def difference(result: Any, expected: Any) -> str:
-    """In what a result differs from what is expected, in any order; floats in their last digits do not."""
+    """Returns in what a result differs from what is expected, in any order; floats in their last digits do not."""
     import polars as pl
     from polars.testing import assert_frame_equal
 

@@ -22,7 +22,7 @@ const FORMATS: [Formats; 4] = [
     Formats { name: "Arrow IPC to Arrow IPC", input: "ipc", output: "ipc" },
 ];
 
-/// Measures every pair over so many runs in a folder that is removed afterwards.
+/// Measures every pair over this number of runs in a folder that is removed afterwards.
 pub fn measure(events: usize, rows: u64, runs: usize, folder: &Path) {
     let shape = Shape { rows, theta: 0.2, events, doomed: 0.01, work: 0, keys: KeySpread::Sequence };
     let batch = ledger::events(shape, 7);

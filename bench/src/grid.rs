@@ -21,7 +21,7 @@ use tidemill_runtime::{EpochSize, Options, Policy, Scheduling, Scheme, SchemeErr
 const EVENTS_MAX: usize = 8_000_000;
 const EPOCHS_MIN: usize = 2;
 
-/// What is run.
+/// The options of a grid.
 #[derive(Parser)]
 pub struct Grid {
     /// The points, unless knobs are given.
@@ -30,8 +30,8 @@ pub struct Grid {
     /// gs, sl, sl-phases, ob, tp, tp-groups, tp-windows; by default all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
     workloads: Vec<Workload>,
-    /// How access is scheduled: auto, or policies such as epoch or transaction,bfs,lazy; separated by spaces or semicolons.
-    /// By default all of them.
+    /// The scheduling of access: auto, or policies such as epoch or transaction,bfs,lazy; separated by spaces or
+    /// semicolons. By default all of them.
     #[arg(long, value_parser = schedulings)]
     policies: Option<Schedulings>,
     /// Schemes of systems before, separated by commas: no-lock, lal, lwm, pat:16, tstream, nocc; or all.
@@ -46,7 +46,7 @@ pub struct Grid {
     /// Events of a run; by default as many as take every run at least `--seconds`.
     #[arg(long)]
     events: Option<usize>,
-    /// How long the shortest run takes at least, where the number of events is not given.
+    /// The least time that the shortest run takes, where the number of events is not given.
     #[arg(long, default_value_t = 0.25)]
     seconds: f64,
     /// Also runs each at these shares of the rate that it reached, events arriving at that rate (open loop), in
@@ -198,12 +198,12 @@ impl Preset {
     }
 }
 
-/// How `auto` stands over all points.
+/// The standing of `auto` over all points.
 #[derive(Default)]
 struct Stands {
-    /// With each number of workers, beside the fixed policies with the same number.
+    /// The standing with each number of workers, beside the fixed policies with the same number.
     by_workers: Standings,
-    /// With most workers, beside every pair of a fixed policy and a number of workers.
+    /// The standing with most workers, beside every pair of a fixed policy and a number of workers.
     pairs: Standings,
 }
 

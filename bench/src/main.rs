@@ -44,13 +44,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 enum Command {
     /// Streaming Ledger, Arrow to Arrow.
     Ledger(Ledger),
-    /// The same from file to file, in several formats.
+    /// Streaming Ledger from file to file, in several formats.
     Files(Files),
     /// The workloads of the papers over knobs, policies and workers, as CSV on standard output.
     Grid(Box<grid::Grid>),
     /// The figures of the papers, as CSV; and the grid of all policies.
     Figures(figures::Figures),
-    /// What a whole run holds in memory, against what it may.
+    /// The memory that a whole run holds, against what it may.
     Memory(Memory),
     /// Runs with a state: log, checkpoints, recovery.
     Durable(durable::DurableBench),
@@ -68,7 +68,7 @@ struct Memory {
     /// Events.
     #[arg(long, default_value_t = 4_000_000)]
     events: usize,
-    /// Which numbers the accounts and assets have.
+    /// The numbers that accounts and assets have.
     #[arg(long, value_enum, default_value_t)]
     keys: KeySpread,
 }
@@ -84,7 +84,7 @@ struct Files {
     /// Rounds.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Where the files are put, and removed.
+    /// The folder for the files, which are removed.
     #[arg(long, default_value = "target/bench-files")]
     folder: std::path::PathBuf,
 }
@@ -112,13 +112,13 @@ struct Ledger {
     /// Rounds of arithmetic of each update's user function, a few nanoseconds each.
     #[arg(long, default_value_t = 0)]
     work: i64,
-    /// Which numbers the accounts and assets have.
+    /// The numbers that accounts and assets have.
     #[arg(long, value_enum, default_value_t)]
     keys: KeySpread,
     /// Numbers of workers.
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = session::workers)]
     workers: Vec<usize>,
-    /// How several workers schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
+    /// The scheduling of access by several workers: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
     /// Show the seconds of each stage.

@@ -1,5 +1,5 @@
-//! What a whole run holds in memory, beside the rows that live: the process's peak from before the
-//! tables are filled to after the last epoch, with nothing else in the process.
+//! The memory that a whole run holds, beside the rows that live: the process's peak from before the tables are filled
+//! to after the last epoch, with nothing else in the process.
 
 use crate::run::{self, Again};
 use crate::workloads::ledger::{self, KeySpread, Shape};
@@ -41,12 +41,12 @@ fn peak_of(rows: u64, keys: KeySpread, events: usize) -> u64 {
     peak().saturating_sub(before)
 }
 
-/// Bytes of the process in memory now.
+/// Returns the bytes of the process in memory now.
 pub fn resident() -> u64 {
     status("VmRSS:")
 }
 
-/// The most that [`resident`] was since [`reset_peak`].
+/// Returns the most that [`resident`] was since [`reset_peak`].
 pub fn peak() -> u64 {
     status("VmHWM:")
 }

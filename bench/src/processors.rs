@@ -28,9 +28,9 @@ fn unpin() {
 #[cfg(not(target_os = "linux"))]
 fn unpin() {}
 
-/// Of what the processors could have done in a run, as much at most may the host take for it to be believed at once.
+/// The greatest share of the processors' time that the host may take from a run for it to be believed at once.
 const STEADY: f64 = 0.02;
-/// How often a run is made at the most.
+/// The most times that a run is made.
 const TRIES: usize = 4;
 
 /// Runs until the host has taken next to nothing of the processors meanwhile, or a few times: what came of the run that
@@ -68,7 +68,7 @@ fn stolen() -> f64 {
     0.0
 }
 
-/// Nanoseconds that a cache line takes from the first processor to the second; not a number where there is
+/// Returns the nanoseconds that a cache line takes from the first processor to the second; not a number where there is
 /// no second.
 pub fn hand_over_ns() -> f64 {
     const TURNS: u32 = 100_000;

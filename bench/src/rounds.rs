@@ -11,26 +11,26 @@ use crate::workloads::{Knobs, Workload};
 /// A run gets more events than were just enough by this, since runs vary.
 const MORE: f64 = 1.25;
 
-/// How much is measured at a point.
+/// The extent of the measurements at a point.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     /// Rounds.
     pub rounds: usize,
-    /// What the shortest run of the first round takes at least, seconds.
+    /// The least time that the shortest run of the first round takes, seconds.
     pub seconds_min: f64,
     /// Events of a run at most, however short it is.
     pub events_max: usize,
 }
 
-/// What was measured at a point.
+/// The measurements at a point.
 pub struct Point {
     /// The workload with its input and an engine.
     pub session: Session,
     /// The knobs, with the number of events that made runs long enough.
     pub knobs: Knobs,
-    /// By round: seconds of the loop.
+    /// The seconds of the loop, by round.
     pub loops: Vec<f64>,
-    /// By way: its runs, one a round.
+    /// The runs of each way, one a round.
     pub runs: Vec<(Way, Vec<Measured>)>,
 }
 
@@ -57,8 +57,8 @@ impl Extent {
         }
     }
 
-    /// The events of a run that is long enough, where the shortest took so long with these; none where it was long
-    /// enough, or may not be longer.
+    /// Returns the events of a run that is long enough, if the shortest took this time with these; none where it was
+    /// long enough, or may not be longer.
     fn longer(&self, events: usize, shortest: f64) -> Option<usize> {
         let wanted = events as f64 * self.seconds_min / shortest * MORE;
         (shortest < self.seconds_min && events < self.events_max)
@@ -84,7 +84,7 @@ impl Point {
         assert!(self.runs.iter().all(|(_, runs)| runs.len() == round + 1), "a way was left out of round {round}");
     }
 
-    /// The seconds of the shortest run so far.
+    /// Returns the seconds of the shortest run so far.
     fn shortest(&self) -> f64 {
         let runs = self.runs.iter().flat_map(|(_, runs)| runs).map(|run| run.summary.seconds);
         runs.chain(self.loops.iter().copied()).fold(f64::INFINITY, f64::min)
@@ -92,13 +92,13 @@ impl Point {
 }
 
 impl Spread {
-    /// Of measurements.
+    /// Returns the spread of measurements.
     pub fn of(values: &[f64]) -> Spread {
         let of = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick).expect("a measurement");
         Spread { least: of(f64::min), median: median(values), greatest: of(f64::max) }
     }
 
-    /// Of the seconds that runs took.
+    /// Returns the spread of the seconds that runs took.
     pub fn of_runs(runs: &[Measured]) -> Spread {
         Spread::of(&runs.iter().map(|run| run.summary.seconds).collect::<Vec<_>>())
     }
@@ -111,8 +111,8 @@ pub fn middle(runs: &mut [Measured]) -> (&Measured, Spread) {
     (&runs[runs.len() / 2], seconds)
 }
 
-/// The ways in the order in which they run in a round, forwards and backwards in turn. Over as many rounds as there are
-/// ways each is first once.
+/// Returns the ways in the order in which they run in a round, forwards and backwards in turn. Over as many rounds as
+/// there are ways each is first once.
 fn order(ways: usize, round: usize) -> Vec<usize> {
     let nth = |at: usize| if round.is_multiple_of(2) { round + at } else { round + ways * 2 - at };
     (0..ways).map(|at| nth(at) % ways).collect()

@@ -27,7 +27,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Slices of so many events.
+    /// Makes slices of this number of events.
     pub fn new(events: RecordBatch, size: usize) -> Slices {
         Slices { events, next: 0, size }
     }
@@ -62,7 +62,7 @@ struct Paced {
     per_second: f64,
     clock: Arc<System>,
     start: Option<u64>,
-    /// When the first event of the last batch was due.
+    /// The time when the first event of the last batch was due.
     arrived: u64,
 }
 
@@ -103,7 +103,7 @@ pub struct Again {
 }
 
 impl Again {
-    /// As often as it takes for so many events.
+    /// Repeats the batch as often as it takes for this number of events.
     pub fn new(batch: RecordBatch, events: usize) -> Again {
         Again { left: events.div_ceil(batch.num_rows()), batch, at: 0 }
     }
@@ -152,12 +152,12 @@ impl Sink for Counted {
     }
 }
 
-/// One run over a batch; the summary and the rows that came out.
+/// Runs once over a batch. Returns the summary and the rows that came out.
 pub fn run(engine: &Engine, events: &RecordBatch, options: Options) -> (Summary, u64) {
     run_counted(engine, Box::new(Once(Some(events.clone()))), options)
 }
 
-/// One run over a source; the summary and the rows that came out.
+/// Runs once over a source. Returns the summary and the rows that came out.
 pub fn run_counted(engine: &Engine, source: Box<dyn Source>, options: Options) -> (Summary, u64) {
     let rows = Arc::new(AtomicU64::new(0));
     let sinks = engine.program().sinks.iter().map(|_| Box::new(Counted(rows.clone())) as Box<dyn Sink>).collect();
@@ -166,10 +166,10 @@ pub fn run_counted(engine: &Engine, source: Box<dyn Source>, options: Options) -
     (summary, rows.load(Ordering::Relaxed))
 }
 
-/// When events arrive.
+/// The arrival of events.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrival {
-    /// So many at once, as soon as there is room for them: a closed loop.
+    /// Batches of this size, each as soon as there is room for it: a closed loop.
     WhenThereIsRoom {
         /// Events.
         size: usize,
@@ -178,22 +178,22 @@ pub enum Arrival {
     PerSecond(f64),
 }
 
-/// What a run gave out.
+/// The result of a run.
 pub struct Ran {
-    /// What the engine says about it.
+    /// The engine's summary.
     pub summary: Summary,
-    /// By sink.
+    /// The events for each sink, by sink.
     pub outputs: Vec<Vec<RecordBatch>>,
     /// A row per epoch ([`tidemill_runtime::epoch_record_schema`]).
     pub records: Vec<RecordBatch>,
 }
 
-/// One run over a batch.
+/// Runs once over a batch.
 pub fn run_and_keep(engine: &Engine, events: &RecordBatch, arrival: Arrival, options: Options) -> Ran {
     run_with_state(engine, events, arrival, options, None)
 }
 
-/// One run over a batch, with a state if one is given.
+/// Runs once over a batch, with a state if one is given.
 pub fn run_with_state(
     engine: &Engine,
     events: &RecordBatch,

@@ -14,16 +14,16 @@ use tidemill_connect::System;
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, Environment, EpochShape, EpochSize, Options, PolicySummary, Scheduling, Summary};
 
-/// What must be equal: outputs by sink, and the tables.
+/// The results that must be equal: outputs by sink, and the tables.
 #[derive(Clone, PartialEq)]
 pub struct Seen {
-    /// By sink.
+    /// A digest of each output, by sink.
     pub outputs: Vec<OutputDigest>,
     /// A digest of the tables.
     pub tables: u64,
 }
 
-/// How the engine runs.
+/// The way in which the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// Policy, scheme, or who decides.
@@ -33,13 +33,13 @@ pub struct Way {
 }
 
 impl Way {
-    /// Whether results must be the loop's.
+    /// Returns whether results must be the loop's.
     fn keeps_order(self) -> bool {
         !matches!(self.scheduling, Scheduling::Baseline(scheme) if !scheme.keeps_order())
     }
 }
 
-/// A number of workers on the command line.
+/// Parses a number of workers on the command line.
 pub fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
@@ -47,17 +47,17 @@ pub fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What came of a run.
+/// The figures of a run.
 #[derive(Clone)]
 pub struct Measured {
-    /// What the engine says about it.
+    /// The engine's summary.
     pub summary: Summary,
     /// The most that the process held beyond what it held before, bytes: tables, epochs in flight, and all results, which
     /// are kept to be compared.
     pub memory: u64,
 }
 
-/// What the command line calls it.
+/// Returns the name that the command line has for a scheduling.
 pub fn scheduling_name(scheduling: Scheduling) -> String {
     match scheduling {
         Scheduling::Auto => "auto".into(),
@@ -93,7 +93,7 @@ impl Session {
         seconds
     }
 
-    /// The operations of the first epoch.
+    /// Returns the operations of the first epoch.
     pub fn shape(&mut self) -> EpochShape {
         let engine = self.engine.take().expect("between runs there is an engine").with_empty_tables();
         for (table, rows) in self.input.tables.iter().enumerate() {
@@ -115,7 +115,7 @@ impl Session {
         steadily(|| self.run_recorded(way).0)
     }
 
-    /// The same once, for a record of each epoch.
+    /// Runs once, for a record of each epoch.
     pub fn run_recorded(&mut self, way: Way) -> (Measured, Vec<RecordBatch>) {
         let Way { scheduling, workers } = way;
         let options = Options { workers, scheduling, epoch: EpochSize::Events(self.knobs.epoch), ..Options::default() };
@@ -140,7 +140,7 @@ impl Session {
     }
 }
 
-/// The loop once, on one processor: seconds, and what it left.
+/// Runs the loop once, on one processor. Returns the seconds, and what it left.
 pub fn run_plain(input: &Input) -> (f64, Seen) {
     let mut plain = (input.plain)();
     pin(true);
@@ -152,7 +152,7 @@ pub fn run_plain(input: &Input) -> (f64, Seen) {
     (seconds, Seen { outputs, tables: state_digest(plain.tables().into_iter()) })
 }
 
-/// The engine once, from the tables before the first event.
+/// Runs the engine once, from the tables before the first event.
 pub fn run_engine(
     engine: Engine,
     input: &Input,
@@ -181,25 +181,25 @@ pub const HEADER: &str = "workload,rows,theta,abort,length,micros,accesses,epoch
 
 /// A line of CSV: a run, or the middle one of several.
 pub struct Line<'a> {
-    /// What was run.
+    /// The workload.
     pub workload: Workload,
-    /// Where.
+    /// The knobs of the point.
     pub knobs: Knobs,
-    /// How long a round of a user function takes.
+    /// The time that a round of a user function takes, nanoseconds.
     pub round_ns: f64,
-    /// How: the policy's name and workers.
+    /// The policy's name.
     pub scheduling: &'a str,
     /// Workers.
     pub workers: usize,
     /// The share of the rate that it reached in a closed loop, where the loop was open.
     pub load: Option<f64>,
-    /// What its runs took.
+    /// The seconds of the runs.
     pub seconds: Spread,
-    /// What the loop took, the median.
+    /// The median of the loop's seconds.
     pub loop_seconds: f64,
-    /// Of how many runs it is the middle one.
+    /// The number of runs that it is the median of.
     pub runs: usize,
-    /// What came of it; none of the loop.
+    /// The figures of the median run; none for the loop.
     pub measured: Option<&'a Measured>,
 }
 

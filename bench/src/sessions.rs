@@ -35,7 +35,7 @@ pub struct Sessions {
     /// Rows of the table that is read.
     #[arg(long, default_value_t = 5_000_000)]
     rows: u64,
-    /// How often they are sent one after the other, so that the table is read several times meanwhile.
+    /// The number of times that they are sent, so that the table is read several times meanwhile.
     #[arg(long, default_value_t = 30)]
     times: usize,
     /// Rounds.
@@ -44,7 +44,7 @@ pub struct Sessions {
     /// Seconds of sending 1,000 events a second.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Where a state is put, and removed.
+    /// The folder for a state, which is removed.
     #[arg(long, default_value = "target/bench-sessions")]
     folder: PathBuf,
 }
@@ -222,7 +222,7 @@ impl Sessions {
     }
 }
 
-/// The median time to write some bytes to a file and sync it, ms.
+/// Returns the median time to write some bytes to a file and sync it, ms.
 fn sync_ms(folder: &Path) -> f64 {
     use std::io::Write;
     let path = folder.join("sync");

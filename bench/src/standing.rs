@@ -1,5 +1,5 @@
-//! How the decision stands against the fixed policies: over the best of them at each point, and over that one policy
-//! which is best over all points.
+//! The standing of the decision against the fixed policies: over the best of them at each point, and over that one
+//! policy which is best over all points.
 //!
 //! The best policy at a point is the one with the least median of all that ran, so it is the luckiest of many, too. The
 //! spreads of both say how much a ratio means.
@@ -13,14 +13,14 @@ use tidemill_runtime::Scheduling;
 /// At one point, with one number of workers or with several.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// By fixed policy: seconds of its runs.
+    /// The seconds of the runs of each fixed policy.
     fixed: BTreeMap<String, Spread>,
     /// Seconds of those of the decision.
     auto: Spread,
 }
 
 impl Standing {
-    /// Of the ways with so many workers. None unless the decision ran beside fixed policies.
+    /// Compares the ways with this many workers. None unless the decision ran beside fixed policies.
     pub fn of(point: &Point, workers: usize) -> Option<Standing> {
         let ways = || point.runs.iter().filter(|(way, _)| way.workers == workers);
         let fixed = ways().filter(|(way, _)| matches!(way.scheduling, Scheduling::Fixed(_)));
@@ -29,7 +29,7 @@ impl Standing {
         Self::new(fixed.collect(), Spread::of_runs(&auto.1))
     }
 
-    /// Of all ways: the decision with most workers beside each pair of a fixed policy and a number of workers.
+    /// Compares all ways: the decision with most workers beside each pair of a fixed policy and a number of workers.
     pub fn of_pairs(point: &Point) -> Option<Standing> {
         let name = |way: &Way| match way.scheduling {
             Scheduling::Fixed(_) => Some(format!("{}@{}", scheduling_name(way.scheduling), way.workers)),
@@ -46,13 +46,13 @@ impl Standing {
         (!fixed.is_empty()).then_some(Standing { fixed, auto })
     }
 
-    /// The policy with the least median.
+    /// Returns the policy with the least median.
     pub fn best(&self) -> (&str, Spread) {
         let best = self.fixed.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median));
         best.map(|(name, spread)| (name.as_str(), *spread)).expect("a fixed policy")
     }
 
-    /// The rate of the decision over that of the best policy.
+    /// Returns the rate of the decision over that of the best policy.
     pub fn ratio(&self) -> f64 {
         self.best().1.median / self.auto.median
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Over points.
+/// The standings at all points.
 #[derive(Clone, Debug, Default)]
 pub struct Standings(Vec<Standing>);
 
@@ -77,13 +77,13 @@ impl Standings {
         self.0.push(standing);
     }
 
-    /// Whether there is no point.
+    /// Returns whether there is no point.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The policy that is best over all points at which it ran, and its rate over that of the best at each, on geometric
-    /// average. Only policies that ran at every point count.
+    /// Returns the policy that is best over all points at which it ran, and its rate over that of the best at each, on
+    /// geometric average. Only policies that ran at every point count.
     fn best_overall(&self) -> Option<(&str, f64)> {
         let names = self.0.first()?.fixed.keys();
         let everywhere = names.filter(|name| self.0.iter().all(|standing| standing.fixed.contains_key(*name)));
@@ -93,7 +93,7 @@ impl Standings {
         everywhere.map(|name| (name.as_str(), mean(name))).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// The geometric mean of the ratios, and the least of them.
+    /// Returns the geometric mean of the ratios, and the least of them.
     fn mean_and_worst(&self) -> Option<(f64, f64)> {
         let worst = self.0.iter().map(Standing::ratio).reduce(f64::min)?;
         Some((geometric(self.0.iter().map(Standing::ratio)), worst))
@@ -128,7 +128,7 @@ mod tests {
         Standing::new(fixed.collect(), Spread::of(&auto)).expect("a fixed policy")
     }
 
-    /// By the medians of all, not by the luckiest run.
+    /// Policies are compared by the medians of all runs, not by the luckiest run.
     #[test]
     fn the_best_policy_has_the_least_median() {
         let here = standing(&[("transaction", [0.5, 2.0, 2.1]), ("epoch", [1.9, 1.0, 1.1])], [1.0, 2.2, 9.0]);

@@ -65,7 +65,8 @@ pub struct Windows {
     /// Events of an epoch; by default the engine decides.
     #[arg(long)]
     epoch: Option<usize>,
-    /// How two workers and more schedule access: auto, or a policy such as epoch, transaction or operation,dfs,lazy.
+    /// The scheduling of access by two workers and more: auto, or a policy such as epoch, transaction or
+    /// operation,dfs,lazy.
     #[arg(long, default_value = "auto")]
     scheduling: Scheduling,
     /// A folder for states, which are removed: measure the engine with a state, too. Its source can be read again, so the log
@@ -87,7 +88,7 @@ pub struct Windows {
     save: Option<PathBuf>,
 }
 
-/// A workload by its name.
+/// Returns a workload by its name.
 pub fn workload(text: &str) -> Result<&'static WindowWorkload, String> {
     let found = WINDOW_WORKLOADS.iter().find(|workload| workload.name == text);
     let names = || WINDOW_WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
@@ -108,7 +109,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Measures a point in so many rounds and writes lines of CSV; all else as the command line has it by default.
+/// Measures a point in this number of rounds and writes lines of CSV; all else as the command line has it by default.
 pub fn write_point(workload: &WindowWorkload, shape: &Shape, workers: &[usize], runs: usize, out: &mut dyn Write) {
     let options = Windows { workers: workers.to_vec(), runs: runs as u64, ..Windows::parse_from(["windows"]) };
     options.bench(workload, shape).write_csv(workload, shape, out);
@@ -124,21 +125,21 @@ struct Bench<'a> {
     expected_rows: OutputDigest,
     by_map: Vec<f64>,
     by_array: Vec<f64>,
-    /// By number of workers.
+    /// The runs with each number of workers.
     runs: Vec<Runs>,
 }
 
 #[derive(Default)]
 struct Runs {
-    /// Of reading the columns.
+    /// The seconds of reading the columns.
     columns: Vec<f64>,
-    /// Of the baselines, in the order of the options; none where the workload has none.
+    /// The seconds of the baselines, in the order of the options; empty where the workload has none.
     baselines: Vec<Vec<f64>>,
-    /// Of the engine.
+    /// The seconds of the engine.
     seconds: Vec<f64>,
-    /// Of the engine with a state, its last checkpoint included; none where it is not asked for.
+    /// The seconds of the engine with a state, its last checkpoint included; empty where it is not asked for.
     durable: Vec<f64>,
-    /// By share of the engine's rate, the latencies of each round.
+    /// The latencies of each round, by share of the engine's rate.
     latencies: Vec<Vec<LatencySummary>>,
     results: usize,
     tables: Tables,
@@ -190,7 +191,7 @@ impl Windows {
         }
     }
 
-    /// All rounds of a point.
+    /// Measures all rounds of a point.
     fn bench(&self, workload: &WindowWorkload, shape: &Shape) -> Bench<'_> {
         let query = punctual_query(workload, shape);
         let mut bench = Bench::new(self, query);
@@ -251,7 +252,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// One run of the engine, which gives what the loop gives.
+    /// Runs the engine once, and checks that it gives what the loop gives.
     fn run_engine(
         &mut self,
         workers: usize,
@@ -318,14 +319,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A new state in a folder, which is removed before if it is there.
+/// Returns a new state in a folder, which is removed before if it is there.
 fn durability(engine: &Engine, folder: &Path) -> Durability {
     let _ = std::fs::remove_dir_all(folder);
     let options = DurabilityOptions { is_final: true, ..DurabilityOptions::default() };
     Durability { directory: open_state(folder, engine.program(), None).expect("a state"), options }
 }
 
-/// A query whose loops leave out what is late, where something is.
+/// Returns a query whose loops leave out what is late, where something is.
 fn punctual_query(workload: &WindowWorkload, shape: &Shape) -> Query {
     let query = (workload.query)(shape);
     if shape.late == 0.0 {
@@ -366,7 +367,7 @@ impl Windows {
     }
 }
 
-/// On one processor or on all: seconds, and what came of it.
+/// Measures a run on one processor or on all. Returns the seconds, and the result.
 fn timed<T>(on_one: bool, run: impl FnOnce() -> T) -> (f64, T) {
     pin(on_one);
     let start = Instant::now();

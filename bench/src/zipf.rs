@@ -17,7 +17,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// For `count` keys; θ in [0, 1).
+    /// Makes a distribution over `count` keys; θ in [0, 1).
     pub fn new(count: u64, theta: f64) -> Self {
         let zeta_of = |n: u64| (1..=n).map(|i| 1.0 / (i as f64).powf(theta)).sum::<f64>();
         let (zeta, zeta2) = (zeta_of(count), zeta_of(2));
@@ -25,7 +25,7 @@ impl Zipf {
         Zipf { count, zeta, zeta2, alpha: 1.0 / (1.0 - theta), eta }
     }
 
-    /// The next key.
+    /// Returns the next key.
     pub fn key(&self, random: &mut Random) -> u64 {
         let u = random.unit();
         let uz = u * self.zeta;

@@ -13,10 +13,10 @@ use tidemill_plan::{Plan, analyze};
 use tidemill_runtime::{Engine, Logging, Options, Request, SentSource, Session};
 use tidemill_server::{Limits, ServeOptions, Server};
 
-/// How long a connection may take to end.
+/// The longest time that a connection may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One of so many inputs is followed by a call of another client.
+/// The number of inputs of which one is followed by a call of another client.
 const CALLED: u64 = 16;
 
 /// Deposits that are called, and clicks that are pushed.
@@ -45,7 +45,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// The one of this process.
+    /// Returns the one of this process.
     pub fn here() -> &'static Served {
         static SERVED: OnceLock<Served> = OnceLock::new();
         SERVED.get_or_init(Served::start)
@@ -72,12 +72,12 @@ impl Served {
         Served { server: Server::start(Arc::new(session), options).expect("a port is free") }
     }
 
-    /// Where it speaks HTTP.
+    /// Returns the address at which it speaks HTTP.
     pub fn http(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Where it speaks the protocol of PostgreSQL.
+    /// Returns the address at which it speaks the protocol of PostgreSQL.
     pub fn postgres(&self) -> SocketAddr {
         let url = self.server.postgres_url("fuzz").expect("it is spoken");
         let address = url.split(['@', '/', '?']).find_map(|part| part.parse().ok());
@@ -100,13 +100,14 @@ impl Served {
     }
 }
 
-/// In the head of a response that goes on until the client leaves.
+/// A mark in the head of a response that goes on until the client leaves.
 const STREAM: &[u8] = b"text/event-stream";
 
-/// How long a client waits for the first answer before it says that nothing follows: over HTTP, requests are given up then.
+/// The time that a client waits for the first answer before it says that nothing follows: over HTTP, requests are given
+/// up then.
 const FIRST_ANSWER: Duration = Duration::from_millis(5);
 
-/// All that comes for these bytes, to the end of the connection; a stream of events is left.
+/// Returns all that comes for these bytes, to the end of the connection; a stream of events is left.
 pub fn answered(address: SocketAddr, content: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the server takes connections");
     // It may close before all is sent.

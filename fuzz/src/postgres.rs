@@ -8,7 +8,7 @@ use tidemill_fuzz::{Served, answered};
 /// Protocol 3.0, of the user ada.
 const STARTUP: &[u8] = b"\0\0\0\x12\0\x03\0\0user\0ada\0\0";
 
-/// Of messages that a server sends.
+/// The types of messages that a server sends.
 const TAGS: &[u8] = b"1234CDEGIKNRSTVZAnstvWH";
 
 fuzz_target!(|content: &[u8]| {

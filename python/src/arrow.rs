@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Batches that a Python object stands for.
 pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
 
-/// The batches of an object with `__arrow_c_stream__` or `__arrow_c_array__`. They may be asked for
-/// without holding the interpreter; a producer that needs it takes it.
+/// Returns the batches of an object with `__arrow_c_stream__` or `__arrow_c_array__`. They may be asked for without
+/// holding the interpreter; a producer that needs it takes it.
 pub fn batches_of(object: &Bound<'_, PyAny>) -> PyResult<Batches> {
     if object.hasattr("__arrow_c_stream__")? {
         return Ok(Box::new(stream_of(object)?));
@@ -30,12 +30,12 @@ pub fn batches_of(object: &Bound<'_, PyAny>) -> PyResult<Batches> {
     Err(PyTypeError::new_err(format!("{kind} is not Arrow data: it has no __arrow_c_stream__ or __arrow_c_array__")))
 }
 
-/// The batches of an object with `__arrow_c_stream__`, and their schema.
+/// Returns the batches of an object with `__arrow_c_stream__`, and their schema.
 pub fn stream_of(object: &Bound<'_, PyAny>) -> PyResult<ArrowArrayStreamReader> {
     stream(&object.call_method0("__arrow_c_stream__")?)
 }
 
-/// The content of a capsule of that name.
+/// Returns the content of a capsule of that name.
 fn content<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<*mut T> {
     let capsule = capsule.cast::<PyCapsule>().map_err(|_| PyTypeError::new_err("an Arrow capsule is wanted"))?;
     Ok(capsule.pointer_checked(Some(name))?.as_ptr().cast())
@@ -67,7 +67,7 @@ fn array(schema: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<Record
     RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), columns, &options).map_err(unusable)
 }
 
-/// The bytes of an Arrow stream with the batches of an object, as a server takes them.
+/// Returns the bytes of an Arrow stream with the batches of an object, as a server takes them.
 #[pyfunction]
 pub fn arrow_stream<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let mut batches = batches_of(object)?.peekable();

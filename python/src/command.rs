@@ -1,17 +1,14 @@
 //! The command line over applications in Python files.
 
-use crate::queries::DuckDb;
 use crate::recall::Recall;
 use crate::run::{Given, Signals};
-use crate::server::Metrics;
+use crate::server::{Metrics, launch_of};
 use pyo3::prelude::*;
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::sync::Arc;
-use tidemill_cli::{Job, Loader, Output, Purpose};
+use std::path::{Path, PathBuf};
+use tidemill_cli::{Interrupt, Job, Loader, Look, LookAt, Output, Purpose};
 use tidemill_connect::WriteNull;
-use tidemill_runtime::Session;
-use tidemill_server::Queries;
+use tidemill_server::Launch;
 
 /// The files of a new application. `NAME` in them is its name.
 const TEMPLATE: [(&str, &str); 4] = [
@@ -24,7 +21,7 @@ const TEMPLATE: [(&str, &str); 4] = [
 struct PythonLoader {
     /// `load(path, name)` gives the `App`.
     load: Py<PyAny>,
-    /// Of the job that was loaded.
+    /// The recall of the sources of the job that was loaded.
     recall: Recall,
 }
 
@@ -49,13 +46,17 @@ impl Loader for PythonLoader {
         })
     }
 
-    fn interrupted(&mut self) -> bool {
+    fn interrupted(&mut self) -> Option<Interrupt> {
         let mut signals = Signals::default();
-        signals.interrupted()
+        signals.interrupted();
+        signals.0.map(|raised| Python::attach(|py| interrupt(py, &raised)))
     }
 
-    fn queries(&self, session: &Arc<Session>) -> Option<Arc<dyn Queries>> {
-        Some(Arc::new(DuckDb(session.clone())))
+    fn launch(&self) -> Option<Launch> {
+        Python::attach(|py| {
+            let found = py.import("tidemill.query_process").and_then(|module| module.call_method0("launch"));
+            launch_of(found.and_then(|found| found.extract()).ok()?)
+        })
     }
 
     fn telemetry(&self, metrics: tidemill_server::Metrics, name: &str) -> Result<Box<dyn FnOnce()>, String> {
@@ -73,12 +74,50 @@ impl Loader for PythonLoader {
         }))
     }
 
+    fn savepoint(&self, url: &str, name: &str, ca: Option<&Path>) -> Result<u64, String> {
+        Python::attach(|py| {
+            let module = py.import("tidemill.remote")?;
+            module.call_method1("savepoint", (url, name, ca))?.extract()
+        })
+        .map_err(|error: PyErr| Python::attach(|py| error.value(py).to_string()))
+    }
+
+    fn look(&mut self, wanted: &Look) -> PyResult<u8> {
+        Python::attach(|py| {
+            let module = py.import("tidemill.looking")?;
+            let asked = |LookAt { place, token, ca }: &LookAt| module.call_method1("At", (place, token, ca));
+            let code = match wanted {
+                Look::Tail { stream, after, follows, at } => {
+                    module.call_method1("tail", (asked(at)?, stream, after, follows))
+                }
+                Look::Table { name, condition, format, at } => {
+                    module.call_method1("table", (asked(at)?, name, condition, format))
+                }
+                Look::Top { seconds, is_once, is_json, at } => {
+                    module.call_method1("top", (asked(at)?, seconds, is_once, is_json))
+                }
+            };
+            code?.extract()
+        })
+    }
+
     fn template(&self, name: &str) -> Vec<(PathBuf, String)> {
         TEMPLATE.iter().map(|(path, text)| (PathBuf::from(path), text.replace("NAME", name))).collect()
     }
 }
 
-/// The command line; returns its exit code. Raises what loading the application raises.
+/// Returns the request to stop that the user makes by a signal whose handler has raised this
+/// (`tidemill.serving.Interrupted`).
+fn interrupt(py: Python<'_>, raised: &PyErr) -> Interrupt {
+    let signal = raised.value(py).getattr("signal").and_then(|signal| signal.getattr("name")?.extract::<String>());
+    match signal.as_deref() {
+        Ok("SIGTERM") => Interrupt::Terminate,
+        Ok("SIGHUP") => Interrupt::HangUp,
+        _ => Interrupt::Key,
+    }
+}
+
+/// Runs the command line; returns its exit code. Raises what loading the application raises.
 #[pyfunction]
 pub fn main(py: Python<'_>, arguments: Vec<OsString>, load: Py<PyAny>) -> PyResult<u8> {
     let mut loader = PythonLoader { load, recall: Recall::default() };

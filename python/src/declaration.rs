@@ -42,7 +42,7 @@ impl Declaration {
     }
 }
 
-/// The error without its traceback so far, if it is one of the package's.
+/// Returns the error without its traceback so far, if it is one of the package's.
 fn without_calls(py: Python<'_>, error: PyErr) -> PyErr {
     let exception = error.value(py).clone();
     let forget = || -> PyResult<bool> {

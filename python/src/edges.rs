@@ -32,13 +32,13 @@ impl Raised {
         failure
     }
 
-    /// The exception, if there is one.
+    /// Returns the exception, if there is one.
     pub fn take(&self) -> Option<PyErr> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// An exception, and the calls that led to it as Python shows them.
+/// Returns an exception, and the calls that led to it as Python shows them.
 fn text_of(py: Python<'_>, error: &PyErr) -> String {
     let calls = || -> PyResult<String> {
         let calls: Vec<String> =
@@ -75,7 +75,7 @@ enum Item {
 }
 
 impl PythonSource {
-    /// A source of events of `schema`.
+    /// Makes a source of events of `schema`.
     pub fn new(iterator: Py<PyIterator>, schema: &Schema, raised: Raised, recall: Recall) -> Self {
         let schema = schema.clone();
         PythonSource {
@@ -109,7 +109,7 @@ impl PythonSource {
         })
     }
 
-    /// The records that have come since the last call, as a batch.
+    /// Returns the records that have come since the last call, as a batch.
     fn taken(&self, records: &Records, batch: &Py<PyAny>) -> Result<Option<SourceBatch>, IoFailure> {
         Python::attach(|py| {
             let taken = || -> PyResult<Option<SourceBatch>> {
@@ -121,7 +121,7 @@ impl PythonSource {
         })
     }
 
-    /// The next rows of `batch`, converted; all of them where they need no conversion.
+    /// Returns the next rows of `batch`, converted; all of them where they need no conversion.
     fn converted(&mut self, batch: RecordBatch) -> Result<RecordBatch, IoFailure> {
         let wanted = arrow_schema(&self.schema);
         let fits = |field: &Arc<arrow_schema::Field>| {
@@ -138,7 +138,7 @@ impl PythonSource {
         SourceBatch { events: RecordBatch::new_empty(arrow_schema(&self.schema)), bad: Vec::new() }
     }
 
-    /// The next batch, empty ones included.
+    /// Returns the next batch, empty ones included.
     fn step(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
         if let Some((records, batch)) = &self.records {
             return self.taken(records, batch);
@@ -168,7 +168,7 @@ impl PythonSource {
     }
 }
 
-/// A frame as a batch, with the records that did not fit.
+/// Returns a frame as a batch, with the records that did not fit.
 pub fn frame_batch(py: Python<'_>, frame: &Bound<'_, Frame>) -> PyResult<SourceBatch> {
     let frame = frame.get();
     Ok(SourceBatch { events: frame.whole(py)?, bad: frame.bad_records().to_vec() })
@@ -199,8 +199,7 @@ impl Source for PythonSource {
         Ok(Next::End)
     }
 
-    /// What is given to a run follows what was given to those before. A run after a crash or a stop is given the same
-    /// again: what was taken of it is dropped.
+    /// Data given to a run follows that given to the runs before.
     fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
         Ok(Resumed::Given)
     }
@@ -215,12 +214,12 @@ pub struct PythonSink {
     schema: Schema,
     function: Py<PyAny>,
     raised: Raised,
-    /// Of the epoch at hand.
+    /// The batches of the present epoch.
     batches: Vec<RecordBatch>,
 }
 
 impl PythonSink {
-    /// A sink for events of `schema`.
+    /// Makes a sink for events of `schema`.
     pub fn new(function: Py<PyAny>, schema: &Schema, raised: Raised) -> Self {
         PythonSink { schema: schema.clone(), function, raised, batches: Vec::new() }
     }
@@ -254,7 +253,7 @@ impl Sink for PythonSink {
 pub struct Collection(Arc<Mutex<Vec<RecordBatch>>>);
 
 impl Collection {
-    /// The collected batches.
+    /// Returns the collected batches.
     pub fn take(&self) -> Vec<RecordBatch> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

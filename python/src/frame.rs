@@ -34,22 +34,22 @@ enum Content {
 }
 
 impl Frame {
-    /// A frame of batches in the canonical form of `schema`.
+    /// Makes a frame of batches in the canonical form of `schema`.
     pub fn new(schema: Schema, batches: Vec<RecordBatch>, bad: Vec<BadRecord>) -> Self {
         Frame { schema, content: Mutex::new(Content::Batches(batches)), bad }
     }
 
-    /// A frame of a table's rows. No run of the engine may follow.
+    /// Returns a frame of a table's rows. No run of the engine may follow.
     pub fn table(schema: Schema, engine: Arc<Engine>, table: TableId) -> Self {
         Frame { schema, content: Mutex::new(Content::Table(engine, table)), bad: Vec::new() }
     }
 
-    /// A frame of a table of a running session, after an epoch, with the rows in no order.
+    /// Returns a frame of a table of a running session, after an epoch, with the rows in no order.
     pub fn late(schema: Schema, table: LateTable) -> Self {
         Frame { schema, content: Mutex::new(Content::Late(table)), bad: Vec::new() }
     }
 
-    /// The batches.
+    /// Returns the batches.
     fn batches(&self, py: Python<'_>) -> PyResult<Vec<RecordBatch>> {
         // Never wait for the lock with the interpreter held: its owner may be waiting for that.
         py.detach(|| self.loaded()).map_err(|error| error_of(py, "RunError", (error,)))
@@ -66,7 +66,7 @@ impl Frame {
         Ok(batches)
     }
 
-    /// All rows as one batch.
+    /// Returns all rows as one batch.
     pub fn whole(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         match self.batches(py)?.as_slice() {
             [one] => Ok(one.clone()),
@@ -74,7 +74,7 @@ impl Frame {
         }
     }
 
-    /// The records that did not fit.
+    /// Returns the records that did not fit.
     pub fn bad_records(&self) -> &[BadRecord] {
         &self.bad
     }
@@ -90,7 +90,7 @@ impl Frame {
         Ok(self.batches(py)?.iter().map(RecordBatch::num_rows).sum())
     }
 
-    /// The records that did not fit.
+    /// Returns the records that did not fit.
     #[getter]
     fn bad<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -135,12 +135,16 @@ impl Frame {
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
     }
 
-    /// One dict per row.
-    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// One dict per row, of so many rows at most.
+    #[pyo3(signature = (limit=None))]
+    fn to_pylist<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         let convert = ToPython::new(py)?;
+        let mut left = limit.unwrap_or(usize::MAX);
         for batch in &self.batches(py)? {
-            for row in rows(batch, &self.schema) {
+            let batch = batch.slice(0, batch.num_rows().min(left));
+            left -= batch.num_rows();
+            for row in rows(&batch, &self.schema) {
                 list.append(dict_of(&convert, &self.schema, &row)?)?;
             }
         }

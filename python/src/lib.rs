@@ -11,6 +11,7 @@ mod frame;
 mod own;
 mod plan;
 mod queries;
+mod reading;
 mod recall;
 mod records;
 mod run;
@@ -44,7 +45,7 @@ fn analyze(plan_json: &str) -> PyResult<String> {
     Ok(answer.to_string())
 }
 
-/// A plan for people to read.
+/// Returns a plan for people to read.
 #[pyfunction]
 fn explain(plan_json: &str) -> PyResult<String> {
     let program: Program = tidemill_plan::analyze(&read_plan(plan_json)?).map_err(|errors| {
@@ -56,6 +57,7 @@ fn explain(plan_json: &str) -> PyResult<String> {
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(analyze, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
     module.add_function(wrap_pyfunction!(values::batch_from_columns, module)?)?;
@@ -65,6 +67,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::start, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
     module.add_function(wrap_pyfunction!(server::serve, module)?)?;
+    module.add_function(wrap_pyfunction!(queries::answer_queries_with, module)?)?;
+    module.add_function(wrap_pyfunction!(reading::read_state, module)?)?;
+    module.add_function(wrap_pyfunction!(reading::read_stream, module)?)?;
     module.add_class::<session::Session>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<server::Metrics>()?;

@@ -20,12 +20,12 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_runtime::{IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 
-/// What a state records of an object: it can be compared, and cannot be opened again.
+/// Returns the spec under which a state records an object: it can be compared, and cannot be opened again.
 fn spec_of(class: &str) -> Spec {
     Spec::of(&format!("python:{class}"), &json!({}))
 }
 
-/// Whether an object is an instance of a class of `tidemill.own`.
+/// Returns whether an object is an instance of a class of `tidemill.own`.
 fn is_own(object: &Bound<'_, PyAny>, class: &str) -> PyResult<bool> {
     object.is_instance(&object.py().import("tidemill.own")?.getattr(class)?)
 }
@@ -40,7 +40,7 @@ pub struct OwnSource {
 }
 
 impl OwnSource {
-    /// The connection of an object, if it is one.
+    /// Returns the connection of an object, if it is one.
     pub fn of(object: &Bound<'_, PyAny>, raised: &Raised, recall: &Recall) -> PyResult<Option<OwnSource>> {
         if !is_own(object, "OpenSource")? {
             return Ok(None);
@@ -88,14 +88,14 @@ impl SourceConnection for OwnSource {
 struct Reading {
     schema: Schema,
     object: Py<PyAny>,
-    /// Of the object, once it was asked for it.
+    /// The iterator of the object, once it was asked for it.
     iterator: Option<Py<PyIterator>>,
     replays: bool,
     raised: Raised,
     recall: Recall,
     /// The offset after the last batch, or the one to begin after.
     token: Option<String>,
-    /// Whether it began after an offset.
+    /// A flag: whether it began after an offset.
     resumed: bool,
     done: u64,
     ended: bool,
@@ -204,13 +204,13 @@ pub struct OwnSink {
     /// The name of the sink in the program.
     name: String,
     object: Py<PyAny>,
-    /// Whether it says which epoch it has stored last.
+    /// A flag: whether it says which epoch it has stored last.
     keeps_epochs: bool,
     raised: Raised,
 }
 
 impl OwnSink {
-    /// The connection of an object, if it is one.
+    /// Returns the connection of an object, if it is one.
     pub fn of(object: &Bound<'_, PyAny>, name: &str, raised: &Raised) -> PyResult<Option<OwnSink>> {
         if !is_own(object, "SinkConnector")? {
             return Ok(None);
@@ -295,7 +295,7 @@ impl Writing {
     }
 }
 
-/// The epoch that a sink says it has stored last.
+/// Returns the epoch that a sink says it has stored last.
 fn stored_epoch(stored: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let wrong = || PyTypeError::new_err(format!("committed() gave {stored}, and not the number of an epoch or None"));
     if stored.is_instance_of::<pyo3::types::PyBool>() || stored.is_instance_of::<PyString>() {
@@ -311,7 +311,7 @@ impl Sink for Writing {
         Ok(())
     }
 
-    /// In a run without a state, the end of an epoch.
+    /// Hands the batches over at the end of an epoch, in a run without a state.
     fn flush(&mut self) -> Result<(), IoFailure> {
         match self.is_durable || self.batches.is_empty() {
             true => Ok(()),

@@ -19,11 +19,11 @@ const RECORDS_MAX: usize = 8192;
 #[derive(Default)]
 struct Buffer {
     records: Vec<Py<PyAny>>,
-    /// Set by the pulling thread, which then leaves.
+    /// A flag: whether the input has ended; set by the pulling thread, which then leaves.
     ended: bool,
-    /// What the iterator raised; taken after all records before it.
+    /// The exception of the iterator; raised after all records before it.
     raised: Option<PyErr>,
-    /// Set when the source is dropped: no records will be taken.
+    /// A flag: whether the source was dropped, so that no records will be taken.
     abandoned: bool,
 }
 
@@ -85,7 +85,8 @@ impl Records {
         drop(self.shared.wait_while(|buffer| buffer.records.is_empty() && !buffer.ended));
     }
 
-    /// All records that have come; None at the end. Raises what the iterator raised once all records before it are taken.
+    /// Returns all records that have come; None at the end. Raises what the iterator raised once all records before it
+    /// are taken.
     pub fn take(&self) -> PyResult<Option<Vec<Py<PyAny>>>> {
         let mut buffer = self.shared.buffer();
         let records = std::mem::take(&mut buffer.records);

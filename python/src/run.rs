@@ -5,15 +5,15 @@ use crate::frame::Frame;
 use crate::own::{OwnSink, OwnSource};
 use crate::plan::read_plan;
 use crate::recall::Recall;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyMapping, PyString};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_cli::{Input, Job, JobError, OptionError, Output, RunOptions, table_schema};
-use tidemill_connect::{Registry, Spec, SpecError};
+use tidemill_connect::{Registry, SetTime, Spec, SpecError};
 use tidemill_model::Schema;
 use tidemill_runtime::{Control, Engine, Sink, Source, Summary};
 
@@ -51,12 +51,13 @@ impl Given {
             tables: entries(job, "tables", |name, value| input(format!("table '{name}'"), value))?,
             sinks: entries(job, "sinks", |name, value| output(name, value, &connectors, &raised, &mut collections))?,
             connectors,
+            time: job.getattr("time")?.extract::<Option<i64>>()?.map(|time| Arc::new(SetTime::new(time))),
         };
         Ok(Given { job, collections, raised, recall })
     }
 }
 
-/// The entries of a job's mapping.
+/// Returns the entries of a job's mapping.
 fn entries<T>(
     job: &Bound<'_, PyAny>,
     attribute: &str,
@@ -125,18 +126,18 @@ fn spec(text: &str) -> PyResult<Spec> {
     serde_json::from_str(text).map_err(|error| PyValueError::new_err(format!("a connector cannot be read: {error}")))
 }
 
-/// The exception for a spec that means nothing.
+/// Returns the exception for a spec that means nothing.
 fn refused(py: Python<'_>, error: &SpecError, place: &str) -> PyErr {
     error_of(py, "PlanError", (error.to_string(), "", place))
 }
 
-/// An exception of `tidemill.errors`.
+/// Returns an exception of `tidemill.errors`.
 pub fn error_of(py: Python<'_>, class: &str, arguments: impl for<'py> pyo3::call::PyCallArgs<'py>) -> PyErr {
     let error = py.import("tidemill.errors").and_then(|m| m.getattr(class)).and_then(|c| c.call1(arguments));
     error.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// The exception for a failure, unless Python code raised one itself.
+/// Returns the exception for a failure, unless Python code raised one itself.
 pub fn raise(py: Python<'_>, error: &JobError, raised: &Raised) -> PyErr {
     if let Some(error) = raised.take() {
         return error;
@@ -154,7 +155,7 @@ pub fn raise(py: Python<'_>, error: &JobError, raised: &Raised) -> PyErr {
 pub struct Signals(pub Option<PyErr>);
 
 impl Signals {
-    /// Whether there was one, now or before.
+    /// Returns whether there was a signal, now or before.
     pub fn interrupted(&mut self) -> bool {
         if let Err(error) = Python::attach(|py| py.check_signals()) {
             self.0.get_or_insert(error);
@@ -170,7 +171,7 @@ pub fn options_of(given: BTreeMap<String, OsString>) -> Result<RunOptions, Optio
     options.check().map(|()| options)
 }
 
-/// The option that is wrong, and what is wrong with it.
+/// Returns the option that is wrong, and what is wrong with it.
 #[pyfunction]
 pub fn check_options(options: BTreeMap<String, OsString>) -> Option<(String, String)> {
     options_of(options).err().map(|OptionError { option, message }| (option, message))
@@ -187,8 +188,10 @@ pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
         .map_err(|error| error_of(py, "RunError", (format!("{}: {}", error.option, error.message),)))?;
     let Given { job, collections, raised, recall } = Given::read(job)?;
     let mut signals = Signals::default();
+    let mut warned = Vec::new();
     let result = py.detach(|| {
         let ready = job.open(&options, &mut |_| signals.interrupted())?;
+        warned.clone_from(&ready.notes.warned);
         let control = Arc::new(Control::default());
         let mut tick = || {
             if signals.interrupted() {
@@ -198,11 +201,18 @@ pub fn run(job: &Bound<'_, PyAny>) -> PyResult<Outcome> {
         ready.run(control.clone(), &mut tick)
     });
     recall.end(py);
+    warn(py, &warned)?;
     match (result, signals.0) {
         (Err(JobError::Interrupted) | Ok(_), Some(signal)) => Err(signal),
         (Err(error), _) => Err(raise(py, &error, &raised)),
         (Ok((engine, summary)), None) => outcome(py, Arc::new(engine), &summary, collections),
     }
+}
+
+/// Warns of what must be known.
+pub fn warn(py: Python<'_>, warned: &[String]) -> PyResult<()> {
+    let category = py.get_type::<PyUserWarning>();
+    warned.iter().try_for_each(|text| PyErr::warn(py, &category, &CString::new(text.as_str())?, 2))
 }
 
 pub fn outcome(

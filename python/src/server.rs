@@ -1,15 +1,15 @@
 //! A server of a session, for Python.
 
-use crate::queries::DuckDb;
 use crate::run::error_of;
 use crate::session::{SIGNALS, Session};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_server::{Limits, Metric, ServeOptions, TlsFiles};
+use tidemill_server::{Launch, Limits, PlainMetric, ServeOptions, TlsFiles};
 
 /// A server.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -26,6 +26,8 @@ pub struct GivenLimits {
     asks_max: usize,
     connections_max: usize,
     readers_max: usize,
+    responses_bytes_max: usize,
+    prepared_bytes_max: usize,
     body_bytes_max: usize,
     queries_max: usize,
     queries_waiting_max: usize,
@@ -54,11 +56,25 @@ impl GivenLimits {
             query_memory_max: self.query_memory_max,
             connections_max: self.connections_max,
             readers_max: self.readers_max,
+            responses_bytes_max: self.responses_bytes_max,
+            prepared_bytes_max: self.prepared_bytes_max,
             body_bytes_max: self.body_bytes_max,
             silence_max: time("silence_seconds_max", self.silence_seconds_max)?,
             drain_max: time("drain_seconds_max", self.drain_seconds_max)?,
         })
     }
+}
+
+/// The program, the arguments and the environment of a process of queries (`tidemill.query_process`).
+pub type GivenLaunch = (PathBuf, Vec<OsString>, HashMap<OsString, OsString>);
+
+/// Returns the command that starts processes of queries.
+pub fn launch_of(given: Option<GivenLaunch>) -> Option<Launch> {
+    given.map(|(program, arguments, environment)| Launch {
+        program,
+        arguments,
+        environment: environment.into_iter().collect(),
+    })
 }
 
 /// Serves a session.
@@ -74,14 +90,14 @@ pub fn serve(
     tls: Option<(PathBuf, PathBuf)>,
     insecure: bool,
     limits: GivenLimits,
+    launch: Option<GivenLaunch>,
 ) -> PyResult<Server> {
     let limits = limits.limits()?;
     let session = session.get().session.clone();
     let served = session.clone();
     let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key });
     let options = ServeOptions { host, port, postgres_port, users, tls, insecure, limits };
-    let engine = Arc::new(DuckDb(session.clone()));
-    let started = py.detach(|| tidemill_server::Server::start_with(served, options, Some(engine)));
+    let started = py.detach(|| tidemill_server::Server::start_with(served, options, launch_of(launch)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;
     Ok(Server { server, session })
 }
@@ -93,19 +109,25 @@ fn pause() {
 
 #[pymethods]
 impl Server {
-    /// Where it is served.
+    /// Returns the URL of the server.
     #[getter]
     fn url(&self) -> String {
         self.server.url()
     }
 
-    /// Where clients of PostgreSQL connect to.
+    /// Returns a message for its operator, if there is one.
+    #[getter]
+    fn notice(&self) -> Option<&str> {
+        self.server.notice()
+    }
+
+    /// Returns the URL for clients of PostgreSQL, if they are served.
     #[getter]
     fn postgres_url(&self) -> Option<String> {
         self.server.postgres_url(&self.session.engine().program().name)
     }
 
-    /// What it counts.
+    /// Returns a handle to the server's metrics.
     fn metrics(&self) -> Metrics {
         Metrics(self.server.metrics())
     }
@@ -125,19 +147,19 @@ impl Server {
     }
 }
 
-/// What a server counts.
+/// The metrics of a server.
 #[pyclass(frozen, module = "tidemill._native")]
 pub struct Metrics(pub tidemill_server::Metrics);
 
-/// Of a metric: the name, the kind, the help, and the counts by labels.
-type Counted = (&'static str, &'static str, &'static str, Vec<(HashMap<&'static str, String>, f64)>);
+/// A metric: the name, the kind, the help, and the counts by labels.
+type Counted = (String, &'static str, &'static str, Vec<(HashMap<&'static str, String>, f64)>);
 
 #[pymethods]
 impl Metrics {
-    /// The counts so far.
+    /// Returns the counts so far.
     fn now(&self, py: Python<'_>) -> Vec<Counted> {
-        let metrics = py.detach(|| self.0.now());
-        let counted = |metric: Metric| {
+        let metrics = py.detach(|| self.0.plain());
+        let counted = |metric: PlainMetric| {
             let counts = metric.counts.into_iter().map(|(labels, count)| (labels.into_iter().collect(), count));
             (metric.name, metric.kind.word(), metric.help, counts.collect())
         };

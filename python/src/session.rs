@@ -6,7 +6,7 @@ use crate::arrow::batches_of;
 use crate::edges::{Collection, Raised};
 use crate::frame::Frame;
 use crate::recall::Recall;
-use crate::run::{Given, Outcome, Signals, error_of, options_of, outcome, raise};
+use crate::run::{Given, Outcome, Signals, error_of, options_of, outcome, raise, warn};
 use crate::values::{ToPython, dict_of, row_of};
 use arrow_array::RecordBatch;
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
@@ -14,15 +14,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tidemill_cli::{JobError, say_waits, table_schema};
-use tidemill_connect::canonical;
+use tidemill_connect::{SetTime, canonical};
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Column, Table, TableId};
 use tidemill_runtime::{
-    Answered, Control, Followed, Following, LateTable, NoPlace, Procedure, ReadsAt, Reply, RequestKey, SessionError,
-    Slow, When, Wish,
+    Answered, Control, Followed, Following, LateTable, NoPlace, Position, Procedure, ReadsAt, Reply, RequestKey,
+    SessionError, Slow, When, Wish,
 };
 
 const OVER: &str = "the session is over; app.start() begins another one";
@@ -36,6 +36,8 @@ pub struct Session {
     pub(crate) session: Arc<tidemill_runtime::Session>,
     raised: Raised,
     recall: Recall,
+    /// The time of day, if it is set by hand.
+    time: Option<Arc<SetTime>>,
     collections: Mutex<BTreeMap<String, Collection>>,
     /// The result of the run, once it was waited for.
     result: Mutex<Option<Result<tidemill_runtime::Summary, String>>>,
@@ -50,20 +52,14 @@ pub struct Follower {
     schema: Schema,
 }
 
-/// What a follower gives: events with their epoch, its punctuation and the place after them; none, and how many were
+/// An item of a follower: events with their epoch, its punctuation and the place after them; none, and how many were
 /// missed; or nothing at the end.
 type Item = Option<(u64, Option<i64>, String, Option<Frame>)>;
 
 /// The outcome of a call: its epoch, the record that it returned, and the reason and the values seen if it aborted.
 type CallOutcome<'py> = (u64, Option<Bound<'py, PyDict>>, Option<(String, Bound<'py, PyDict>)>);
 
-/// When a call is made.
-#[allow(clippy::disallowed_methods, reason = "Python's callers call by no other clock")]
-fn wall_time() -> SystemTime {
-    SystemTime::now()
-}
-
-/// The batches of an Arrow object or a [`Frame`], in canonical form.
+/// Returns the batches of an Arrow object or a [`Frame`], in canonical form.
 fn given(py: Python<'_>, item: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<Vec<RecordBatch>> {
     let batches = match item.cast::<Frame>() {
         Ok(frame) => vec![frame.get().whole(py)?],
@@ -79,7 +75,7 @@ fn given(py: Python<'_>, item: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<V
     batches.into_iter().map(canonical).collect()
 }
 
-/// The tables that users declared.
+/// Returns the tables that users declared.
 pub(crate) fn declared_tables(session: &tidemill_runtime::Session) -> Vec<TableId> {
     let tables = session.engine().program().tables.iter_enumerated();
     tables.filter(|(_, table)| !table.is_hidden).map(|(id, _)| id).collect()
@@ -102,9 +98,12 @@ pub fn start(job: &Bound<'_, PyAny>) -> PyResult<Session> {
         .map_err(|error| error_of(py, "RunError", (format!("{}: {}", error.option, error.message),)))?;
     let keep: BTreeMap<String, usize> = job.getattr("keep")?.extract()?;
     let Given { job, collections, raised, recall } = Given::read(job)?;
+    let time = job.time.clone();
     let mut signals = Signals::default();
+    let mut warned = Vec::new();
     let session = py.detach(|| {
         let mut ready = job.open_for_session(&options, &mut |_| signals.interrupted())?;
+        warned.clone_from(&ready.notes.warned);
         keep.iter().try_for_each(|(stream, events)| ready.keep(stream, *events))?;
         ready.start(Arc::new(Control::default()), &mut || {})
     });
@@ -113,10 +112,12 @@ pub fn start(job: &Bound<'_, PyAny>) -> PyResult<Session> {
         (Err(error), _) => return Err(raise(py, &error, &raised)),
         (Ok(session), _) => Arc::new(session),
     };
+    warn(py, &warned)?;
     Ok(Session {
         session,
         raised,
         recall,
+        time,
         collections: Mutex::new(collections),
         result: Mutex::new(None),
         ended: Condvar::new(),
@@ -132,7 +133,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The end of a wait of at most this many seconds.
+/// Returns the end of a wait of at most this many seconds.
 fn deadline_of(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = timeout else { return Ok(None) };
     let wait = Duration::try_from_secs_f64(seconds)
@@ -160,13 +161,13 @@ where
 }
 
 impl Session {
-    /// The exception for something that a session cannot do.
+    /// Returns the exception for something that a session cannot do.
     fn refused(&self, py: Python<'_>, error: SessionError) -> PyErr {
         match error {
             SessionError::Timeout => PyTimeoutError::new_err("the engine was not ready within the given time"),
             // A run that was asked to stop may take its time; one that was not has failed.
             SessionError::Over if self.session.is_over() || !self.session.control().stops() => {
-                match self.ended(py, &mut Signals::default()) {
+                match self.ended(py, &mut Signals::default(), false) {
                     Err(failed) => failed,
                     Ok(_) => error_of(py, "RunError", (OVER,)),
                 }
@@ -179,19 +180,24 @@ impl Session {
             SessionError::NoKeys(_) | SessionError::Key { .. } | SessionError::KeyCount { .. } => {
                 error_of(py, "IdempotencyError", (error.to_string(),))
             }
-            SessionError::Gone { stream, after, kept } => {
+            SessionError::TooFar { .. } => {
+                let hint = "raise the bound with app.source(..., ahead=\"7d\"), or give ahead=None for none";
+                error_of(py, "SchemaError", (error.to_string(), hint))
+            }
+            SessionError::Gone { stream, after, kept } | SessionError::OtherCourse { stream, after, kept } => {
                 error_of(py, "GoneError", (stream, after.to_string(), kept.to_string()))
             }
             other => error_of(py, "RunError", (other.to_string(),)),
         }
     }
 
-    /// Waits for the end of the run; its summary, or the exception of its failure.
-    fn ended(&self, py: Python<'_>, signals: &mut Signals) -> PyResult<tidemill_runtime::Summary> {
+    /// Waits for the end of the run; its summary, or the exception of its failure. One who `gives_up` does not wait for room on
+    /// the disk or for descriptors, but stops the run.
+    fn ended(&self, py: Python<'_>, signals: &mut Signals, gives_up: bool) -> PyResult<tidemill_runtime::Summary> {
         let session = &self.session;
         let closed = py.detach(|| {
             session.close(&mut || {
-                if signals.interrupted() {
+                if signals.interrupted() || gives_up && session.control().waits() {
                     session.stop();
                 }
             })
@@ -220,7 +226,7 @@ impl Session {
         result.map_err(|error| error_of(py, "RunError", (error,)))
     }
 
-    /// A transaction that can be called.
+    /// Returns a transaction that can be called.
     fn procedure(&self, py: Python<'_>, name: &str) -> PyResult<Procedure> {
         self.session.procedure(name).map_err(|error| error_of(py, "PlanError", (error.to_string(),)))
     }
@@ -253,6 +259,7 @@ impl Session {
                     let Value::Str(reason) = &row[first - 1] else { unreachable!("a reason is text") };
                     (answered.epoch, None, Some((reason.clone(), dict_of(&convert, &seen, &row[first..])?)))
                 }
+                Reply::Untaken(reason) => (answered.epoch, None, Some((reason, PyDict::new(py)))),
                 Reply::Refused(why) => {
                     return Err(error_of(py, "IdempotencyError", (why.to_string(),)));
                 }
@@ -266,7 +273,7 @@ impl Session {
     }
 }
 
-/// The values of a key, or a `PlanError`.
+/// Returns the values of a key, or a `PlanError`.
 fn key_of(py: Python<'_>, table: &Table, given: &[Bound<'_, PyAny>]) -> PyResult<Vec<Value>> {
     let columns: Vec<&Column> = table.key.iter().map(|&column| &table.columns[column]).collect();
     let refused =
@@ -316,7 +323,7 @@ impl Session {
         Ok((sent, true))
     }
 
-    /// The source that the calls of a transaction are events of.
+    /// Returns the source that the calls of a transaction are events of.
     fn source_of(&self, py: Python<'_>, procedure: &str) -> PyResult<String> {
         let procedure = self.procedure(py, procedure)?;
         let name = self.session.source_names().nth(procedure.source).expect("a source of the session");
@@ -339,7 +346,8 @@ impl Session {
         let schema = self.session.source_schema(procedure.source);
         let mut outcomes = Vec::new();
         for batch in given(py, item, &schema)? {
-            let keys: Vec<_> = key.iter().map(|key| Some(RequestKey::new("", key, wall_time()))).collect();
+            let keys: Vec<_> =
+                key.iter().map(|key| Some(RequestKey::new("", key, self.session.time_of_key()))).collect();
             let when = if early { When::Executed } else { When::Durable };
             let called =
                 patiently(py, deadline, |until| self.session.call_with(&procedure, &batch, &keys, when, Some(until)))?;
@@ -353,13 +361,18 @@ impl Session {
         Ok(outcomes)
     }
 
-    /// No event of a source with a time below comes any more.
+    /// Declares that no event of a source with a time below comes any more.
     fn punctuate(&self, py: Python<'_>, source: &str, time: i64) -> PyResult<()> {
         let number = self.deny(py, self.session.source(source))?;
         self.deny(py, patiently(py, None, |until| self.session.punctuate(number, time, Some(until)))?)
     }
 
-    /// A source is silent until its next event.
+    /// The time of day goes on to this one. Nothing happens where it is not set by hand.
+    fn pass_until(&self, time: i64) {
+        self.time.iter().for_each(|set| set.pass_until(time));
+    }
+
+    /// Declares that a source is silent until its next event.
     fn idle(&self, py: Python<'_>, source: &str) -> PyResult<()> {
         let number = self.deny(py, self.session.source(source))?;
         self.deny(py, patiently(py, None, |until| self.session.idle(number, Some(until)))?)
@@ -397,7 +410,8 @@ impl Session {
         Ok((copied.epoch, copied.complete, ids.into_iter().zip(copied.tables).map(frame).collect()))
     }
 
-    /// All tables after one released epoch by name, to be copied when they are read; and its number and punctuation.
+    /// Returns all tables after one released epoch by name, to be copied when they are read; and its number and
+    /// punctuation.
     fn reads(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(u64, Option<i64>, BTreeMap<String, Frame>)> {
         let deadline = deadline_of(timeout)?;
         let wanted = declared_tables(&self.session);
@@ -406,7 +420,7 @@ impl Session {
         Ok((reads.epoch, reads.complete, frames(&self.session, &wanted, reads)))
     }
 
-    /// The row of a key as a dict, if there is one.
+    /// Returns the row of a key as a dict, if there is one.
     fn row<'py>(
         &self,
         py: Python<'py>,
@@ -451,14 +465,14 @@ impl Session {
         events_max: usize,
     ) -> PyResult<Follower> {
         let id = self.deny(py, self.session.stream(stream))?;
-        let after =
+        let after: Option<Position> =
             after.map(str::parse).transpose().map_err(|error: NoPlace| PyValueError::new_err(error.to_string()))?;
         let slow = if waits { Slow::Waits } else { Slow::Misses };
         let following = self.deny(py, self.session.follow_after(id, after, slow, events_max))?;
         Ok(Follower { following, schema: self.session.engine().program().streams[id].schema.clone() })
     }
 
-    /// The summary so far, as JSON.
+    /// Returns the summary so far, as JSON.
     fn summary(&self) -> PyResult<String> {
         let result = locked(&self.result);
         let summary = match &*result {
@@ -474,16 +488,16 @@ impl Session {
         py.detach(|| self.session.stop());
     }
 
-    /// Whether the run is over.
+    /// Returns whether the run is over.
     #[getter]
     fn over(&self) -> bool {
         self.session.is_over()
     }
 
-    /// Sends nothing more, and waits for the end of the run.
-    fn close(&self, py: Python<'_>) -> PyResult<Outcome> {
+    /// Sends nothing more, and waits for the end of the run; without room on the disk, or descriptors, unless it `gives_up`.
+    fn close(&self, py: Python<'_>, gives_up: bool) -> PyResult<Outcome> {
         let mut signals = Signals::default();
-        let ended = self.ended(py, &mut signals);
+        let ended = self.ended(py, &mut signals, gives_up);
         if let Some(signal) = signals.0 {
             return Err(signal);
         }
@@ -494,12 +508,12 @@ impl Session {
 
 #[pymethods]
 impl Follower {
-    /// The place after everything that was read.
+    /// Returns the position after everything that was read.
     fn place(&self) -> Option<String> {
-        self.following.place().map(|place| place.to_string())
+        self.following.place().map(|place| self.following.position(place).to_string())
     }
 
-    /// The next events with their epoch, or how many were missed here and no events, or none at the end. Raises
+    /// Returns the next events with their epoch, or how many were missed here and no events, or none at the end. Raises
     /// `TimeoutError`.
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Item> {
         let deadline = deadline_of(timeout)?;
@@ -509,7 +523,7 @@ impl Follower {
         })?;
         match next {
             Ok(Followed::Events(released)) => {
-                let place = released.place().to_string();
+                let place = self.following.position(released.place()).to_string();
                 let frame = Frame::new(self.schema.clone(), vec![released.batch], Vec::new());
                 Ok(Some((released.epoch, released.complete, place, Some(frame))))
             }

@@ -11,8 +11,8 @@ use tidemill_runtime::BadRecord;
 /// Most characters of a bad record that are kept.
 const RECORD_CHARS_MAX: usize = 400;
 
-/// A batch of Python values, one list per field of the schema. `...` stands for a missing value. A
-/// row that does not fit is left out and becomes a bad record of `origin`, numbered from `first`.
+/// Returns a batch of Python values, one list per field of the schema. `...` stands for a missing value. A row that
+/// does not fit is left out and becomes a bad record of `origin`, numbered from `first`.
 #[pyfunction]
 pub fn batch_from_columns(
     schema_json: &str,
@@ -47,7 +47,7 @@ pub fn batch_from_columns(
     Ok(Frame::new(schema, vec![batch], bad))
 }
 
-/// A row of Python values, or the column that does not fit and why.
+/// Returns a row of Python values, or the column that does not fit and why.
 pub fn row_of(
     py: Python<'_>,
     schema: &Schema,
@@ -56,7 +56,7 @@ pub fn row_of(
     Ok(FromPython::new(py)?.row(schema, cells))
 }
 
-/// A record as text, as far as its values have one.
+/// Returns a record as text, as far as its values have one.
 fn shown(schema: &Schema, cells: &[Bound<'_, PyAny>]) -> String {
     let cell = |(field, value): (&tidemill_model::Field, &Bound<'_, PyAny>)| {
         let text = value.repr().map_or("?".into(), |r| r.to_string_lossy().into_owned());
@@ -95,7 +95,7 @@ impl<'py> FromPython<'py> {
         })
     }
 
-    /// A row, or the column that does not fit and why.
+    /// Returns a row, or the column that does not fit and why.
     fn row(&self, schema: &Schema, cells: &[Bound<'py, PyAny>]) -> Result<Vec<Value>, (usize, String)> {
         let field = |(i, (field, cell)): (usize, (&tidemill_model::Field, &Bound<'py, PyAny>))| {
             self.field(&field.ty, cell).map_err(|reason| (i, reason))
@@ -168,7 +168,8 @@ impl<'py> FromPython<'py> {
         })
     }
 
-    /// A `datetime`, or microseconds since 1970 as an int. pandas' `NaT` is a `datetime` that does not equal itself.
+    /// Returns the instant of a `datetime`, or of microseconds since 1970 as an int. pandas' `NaT` is a `datetime` that
+    /// does not equal itself.
     fn time(&self, value: &Bound<'py, PyAny>) -> Result<Option<Instant>, String> {
         if value.is_instance(&self.datetime).unwrap_or(false) {
             if value.ne(value).unwrap_or(false) {
@@ -272,7 +273,7 @@ impl<'py> ToPython<'py> {
     }
 }
 
-/// A row as a dict.
+/// Returns a row as a dict.
 pub fn dict_of<'py>(convert: &ToPython<'py>, schema: &Schema, row: &[Value]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(convert.py);
     for (field, value) in schema.fields.iter().zip(row) {

@@ -58,7 +58,7 @@ class Browser:
                 return said["result"]
 
     def is_well(self):
-        """Whether no script has failed. What is not there and what is refused is logged of the network."""
+        """Returns whether no script has failed. What is not there and what is refused is logged of the network."""
         return {fault.get("entry", {}).get("source") for fault in self.faults} <= {"network"}
 
     def open(self, url, width=1180, height=900, theme="light"):

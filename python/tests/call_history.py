@@ -1,4 +1,4 @@
-"""What clients saw of calls and reads, held against one serial order: is there one that explains all of it?
+"""A check that one serial order explains all that clients saw of calls and reads.
 
 The tables say in which order requests committed, so nothing is searched: the order is replayed in memory. What was
 answered must be what the replay gives. What aborted or was read must have a place between two commits at which it had
@@ -23,9 +23,9 @@ class Seen:
 
     request: Hashable
     start: float
-    """When it was begun, in seconds of one clock."""
+    """The time when it was begun, in seconds of one clock."""
     end: float
-    """When it was answered; infinity if it never was."""
+    """The time when it was answered; infinity if it never was."""
     answer: Any
 
 
@@ -33,7 +33,7 @@ class Model(Protocol):
     """The program in memory."""
 
     def answer(self, request: Any) -> tuple[bool, Any]:
-        """Whether a request would commit now, and its answer. Changes nothing."""
+        """Returns whether a request would commit now, and its answer. Changes nothing."""
 
     def apply(self, request: Any) -> None:
         """Does what a request does."""

@@ -12,13 +12,15 @@ from browser import Browser
 
 # Who was started in the background may have been told to ignore it; tests interrupt runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 PRELUDE = """
 import decimal
-import enum
+import enum, math
 import random
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone; from zoneinfo import ZoneInfo
 import tidemill as tm
 
 class Account(tm.Row):

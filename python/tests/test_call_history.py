@@ -77,7 +77,7 @@ ACCOUNTS = 6
 
 @dataclass
 class Plain:
-    """The same in memory. A request is a name, two accounts and an amount; an account; or the name of a snapshot."""
+    """The model in memory. A request is a name, two accounts and an amount; an account; or the name of a snapshot."""
 
     accounts: dict = field(default_factory=dict)
     n: int = 0

@@ -19,12 +19,12 @@ pytest.importorskip("duckdb")
 Int8 = pytest.importorskip("psycopg.types.numeric").Int8
 
 CAPTURED = json.loads((Path(__file__).parent / "catalog_queries.json").read_text(encoding="utf-8"))
-"""What clients have sent to a PostgreSQL 15 with the tables of ``BANK`` and the function ``deposit``, and the names of the
-columns that it gave. Numbers of objects are 16384 instead. psql 15.18: its commands from \\d to \\dp; pgjdbc 42.5.5:
-each method of ``DatabaseMetaData`` with rows; psycopg 3.3 and asyncpg 0.32: their questions about types. DBeaver
-24.2.4, its model without windows, by pgjdbc 42.7.2: connecting, each node of the tree with its properties and its
-text, rows of a table, search, statistics, sessions and locks; ``reads`` is how it read the columns, and numbers of
-objects are those of ``BANK``."""
+"""The queries that clients have sent to a PostgreSQL 15 with the tables of ``BANK`` and the function ``deposit``,
+and the names of the columns that it gave. Numbers of objects are 16384 instead. psql 15.18: its commands from \\d
+to \\dp; pgjdbc 42.5.5: each method of ``DatabaseMetaData`` with rows; psycopg 3.3 and asyncpg 0.32: their
+questions about types. DBeaver 24.2.4, its model without windows, by pgjdbc 42.7.2: connecting, each node of the
+tree with its properties and its text, rows of a table, search, statistics, sessions and locks; ``reads`` is how
+it read the columns, and numbers of objects are those of ``BANK``."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def server(tmp_path_factory):
 def test_captured_queries_are_answered(server, query):
     with connect(server, cursor_factory=psycopg.RawCursor) as db:
         found = asked(db, query)
-        # Of columns with the same name the engine numbers the later ones.
+        # The engine numbers the later of several columns with the same name.
         names = [column.name for column in found.description or ()]
         plain = [re.sub(r"_\d+$", "", name) if name not in query["columns"] else name for name in names]
         # A hidden column of PostgreSQL is not hidden here.
@@ -122,7 +122,7 @@ DBEAVER_FINDS = {
     "values of a column": ("id count", [("ada", "1")]),
     "chosen values of a column": ("id count", [("ada", "1")]),
 }
-"""By what is asked: some columns of the answer, and their values as texts."""
+"""Some columns of each answer, and their values as texts, by the subject of the query."""
 
 
 def check_dbeaver(found):

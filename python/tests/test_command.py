@@ -69,7 +69,9 @@ def test_errors_of_the_command(write, tmp_path, monkeypatch, capsys):
     printed = run(path)
     assert f'File "{path}", line 5' in printed
     assert "^^^^^^^^" in printed
-    assert printed.endswith("\nerror: the operator ** cannot be compiled; multiply: x * x\n")
+    assert printed.endswith(
+        "\nerror: the operator ** cannot be compiled; multiply: x * x; for a float write math.pow(x, y)\n"
+    )
     assert run(str(tmp_path / "missing.py")) == f"error: there is no file {tmp_path / 'missing.py'}\n"
     path = write(ONE + "def wrong():\n    return app.nothing\nwrong()\n", "raises.py")
     lines = run(path).splitlines()

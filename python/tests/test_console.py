@@ -541,7 +541,7 @@ def test_every_part_of_the_console_is_shown(app, tmp_path):
         assert "wrote a.balance = 11 of accounts" in steps
 
 
-# By its place in the address: a text of each part.
+# A text of each part of the console, by its place in the address.
 PARTS = {
     "flow": "settle",
     "epochs": "each event is followed through before the next",
@@ -550,12 +550,12 @@ PARTS = {
     "calls": "Call deposit",
     "transaction/deposits%3A1": "wrote a.balance = 11 of accounts",
 }
-# What may be pressed or written, and is too small for a finger; in lines of text and in drawings it may be.
+# The controls that are too small for a finger; in lines of text and in drawings they may be.
 SMALL = """
 [...document.querySelectorAll("button, select, textarea, input:not([type=checkbox]), #tabs a, .chip")]
   .filter((node) => node.offsetParent && node.offsetHeight < 40).map((node) => node.outerHTML)
 """
-# What is cut off.
+# The texts that are cut off.
 CUT = """
 [...document.querySelectorAll("#tabs, .tile p")].filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.outerHTML)
 """

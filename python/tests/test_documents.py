@@ -82,7 +82,7 @@ def test_what_a_document_shows(document, tmp_path):
 
 
 def anchors(path):
-    """What links may lead to in a document: its headings, in lower case, with dashes for spaces."""
+    """Returns the anchors that links may lead to in a document: its headings, in lower case, with dashes for spaces."""
     text = BLOCK.sub("", path.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 

@@ -163,7 +163,8 @@ def test_the_summary_tells_what_was_replayed(tmp_path):
     again = run(100, epoch=10)
     did = again.durability
     assert did.replayed_epochs >= 1, "results are released when their epoch is durable"
-    assert did.replayed_events == 10 * did.replayed_epochs
+    # An epoch ends early where its source is slow.
+    assert 0 < did.replayed_events <= 10 * did.replayed_epochs
     assert did.replayed_events + again.events == again.sources[0].events == 100
     assert again.sources[0].again == did.replayed_events, "it was given the same data again"
     assert did.recovery_seconds > 0
@@ -175,7 +176,7 @@ def test_the_summary_tells_what_was_replayed(tmp_path):
 
 
 def paths(value, path=""):
-    """Where there is something in a summary, such as ``sources.late``."""
+    """Returns the paths of the fields of a summary that are not empty, such as ``sources.late``."""
     if isinstance(value, dict):
         return {p for name, inner in value.items() for p in {path + name} | paths(inner, f"{path}{name}.")}
     if isinstance(value, (list, tuple)):

@@ -26,7 +26,8 @@ def clicks_of(seed, count=120):
 
 
 def results(clicks, length, early, origin):
-    """By definition, in order: when each result stands, whether it is early, its page, start, end, count and sum."""
+    """Returns the results by definition, in order: when each result stands, whether it is early, its page, start,
+    end, count and sum."""
     windows = {}
     for click in clicks:
         start = (click["at"] - origin) // length * length + origin
@@ -64,7 +65,8 @@ def test_early_results_are_those_of_plain_python(workers, epoch, length, early, 
 
 
 def sliding_results(clicks, length, every, early):
-    """The same of sliding windows, of which the one that closes next has early results, by page, start and sizes."""
+    """Returns the results of sliding windows, of which the one that closes next has early results, by page, start
+    and sizes."""
     found = []
     stands = clicks[0]["at"] // early * early + early
     while stands < clicks[-1]["at"] + length + every:

@@ -494,7 +494,7 @@ app.sink(x, tm.null())
     assert not loaded.app.transactions and loaded.app.streams()[-2] is loaded.x
 
 
-# What is refused, and where.
+# The programs that are refused, and the places of the errors.
 
 ONLY_READS = "and a filter or map only reads"
 REFUSED = [

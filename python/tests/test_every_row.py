@@ -55,7 +55,7 @@ def bids_of(seed, count=80):
 
 
 def results(bids, length, every, origin):
-    """By definition: the results of all windows, in order."""
+    """Returns the results of all windows by definition, in order."""
     least, horizon = bids[0]["at"], bids[-1]["at"]
     found = []
     start = (least - origin) // every * every + origin - length

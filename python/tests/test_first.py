@@ -28,7 +28,7 @@ def clicks_of(seed, count=300):
 
 
 def first_clicks(clicks, by, within):
-    """By definition: an event with no equal that was passed on less than ``within`` before."""
+    """Returns the first clicks by definition: an event with no equal that was passed on less than ``within`` before."""
     passed, found = {}, []
     for click in clicks:
         key = tuple(click[field] for field in by)
@@ -114,3 +114,61 @@ def test_what_cannot_be():
         source.first("id", within="soon")
     with pytest.raises(tm.PlanError, match="the event time is an int, but the time of first events is"):
         source.first("id", within="1h")
+
+
+class Beat(tm.Event):
+    at: int = tm.event_time()
+    id: str
+    number: int
+
+
+def beats_of(seed, count=200):
+    rng = random.Random(seed)
+    clock, beats = -50, []
+    for number in range(count):
+        clock += rng.choice([0, 1, 1, 2, 7])
+        delay = rng.choice([0, 0, rng.randrange(6), rng.randrange(20)])
+        beats.append({"at": clock - delay, "id": rng.choice("abcd"), "number": number})
+    return beats
+
+
+def positioned(beats, lateness):
+    """The events in the order of their positions, each with its time there: of a late one, what its source has shown."""
+    greatest, found = None, []
+    for beat in beats:
+        late = greatest is not None and beat["at"] < greatest - lateness
+        position = greatest if late else beat["at"]
+        greatest = position if greatest is None else max(greatest, position)
+        found.append({**beat, "position": position})
+    return sorted(found, key=lambda beat: beat["position"])
+
+
+@pytest.mark.parametrize(("workers", "epoch"), RUNS)
+@pytest.mark.parametrize("within", [1, 8, 50, 10**6])
+def test_late_events_count_where_they_stand(workers, epoch, within):
+    lateness, came_late = 5, 0
+    for seed in range(3):
+        beats = beats_of(seed)
+        app = tm.App("late")
+        source = app.source(Beat, lateness=lateness)
+        found = app.collect(source.first("id", within=within, late=True))
+        app.run({source: beats}, workers=workers, epoch=epoch)
+        passed, expected = {}, []
+        for beat in positioned(beats, lateness):
+            before = passed.get(beat["id"])
+            if before is None or beat["position"] - before >= within:
+                passed[beat["id"]] = beat["position"]
+                came_late += beat["position"] > beat["at"]
+                expected.append({name: beat[name] for name in ("at", "id", "number")})
+        assert found.to_pylist() == expected
+    assert came_late > 0 or within > 8
+
+
+def test_late_events_are_of_a_source():
+    app = tm.App("late")
+    source = app.source(Beat, name="beats")
+    some = source.filter(lambda beat: beat.at > 0, name="some")
+    with pytest.raises(tm.PlanError, match="'some' is no source, and has no late events; leave out late=True"):
+        some.first("id", within=5, late=True)
+    with pytest.raises(tm.PlanError, match="late=1 is an int; write late=True"):
+        source.first("id", within=5, late=1)

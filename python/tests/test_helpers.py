@@ -229,7 +229,7 @@ def t(ev, one=boxes.row(lambda e: 1, create=True), two=boxes.row(lambda e: 2, cr
 
 
 ORDERS = [
-    # What stands left of a helper is as it was before the helper.
+    # An operand left of a helper has the value that it had before the helper.
     ("return {'x': box.value + add(box, 5) + box.value}", [10 + 15 + 15]),
     ("box.value += add(box, 5)\nreturn {'x': box.value}", [10 + 15]),
     ("return {'x': box.value, 'y': add(box, 5), 'z': box.value}", [10, 15, 15]),
@@ -403,8 +403,8 @@ def t(ev):
 REFUSED = [
     ("x = again(ev.a)", "return again(x - 1)", "again(x - 1)", "again() calls itself: again -> again (in again(), called at line {t}); write a loop"),
     ("x = odd(ev.a)", "return odd(x - 1)", "odd(x - 1)", "odd() calls itself: odd -> even -> odd (in even(), called at line {h}, in odd(), called at line {t}); write a loop"),
-    ("x = power(ev.a)", "x ** 2", "x ** 2", "the operator ** cannot be compiled (in power(), called at line {t}); multiply: x * x"),
-    ("x = powers(ev.a)", "x ** 2", "x ** 2", "the operator ** cannot be compiled (in power(), called at line {h}, in powers(), called at line {t}); multiply: x * x"),
+    ("x = power(ev.a)", "x ** 2", "x ** 2", "the operator ** cannot be compiled (in power(), called at line {t}); multiply: x * x; for a float write math.pow(x, y)"),
+    ("x = powers(ev.a)", "x ** 2", "x ** 2", "the operator ** cannot be compiled (in power(), called at line {h}, in powers(), called at line {t}); multiply: x * x; for a float write math.pow(x, y)"),
     ("x = double()", "double()", "double()", "double() cannot be called so: missing a required argument: 'x'"),
     ("x = double(1, 2)", "double(1, 2)", "double(1, 2)", "double() cannot be called so: too many positional arguments"),
     ("x = double(y=1)", "double(y=1)", "double(y=1)", "double() cannot be called so: {missing}"),

@@ -23,7 +23,7 @@ def needs_pgjdbc(test):
 
 
 def run_java(server, program, given=""):
-    """What a program beside this file prints, which connects to a server by pgJDBC."""
+    """Returns the lines that a program beside this file prints, which connects to a server by pgJDBC."""
     place = urlsplit(server.postgres_url)
     url = f"jdbc:postgresql://{place.netloc}{place.path}?user=ada"
     command = ["java", "-cp", str(DRIVER), str(Path(__file__).with_name(program)), url]

@@ -93,7 +93,7 @@ def campaigns_of(name, sources=2):
 
 
 def plain(sources):
-    """By definition."""
+    """Returns the results by definition."""
     rows = {i: {"id": i, "left": 60, "spent": 0, "late": 0} for i in range(4)}
     corrected, noted = [], []
     for _, is_late, ev in placed(sources):
@@ -238,7 +238,7 @@ def test_a_state_goes_on_with_late_events_that_wait(tmp_path):
 
 
 def test_another_program_goes_on_with_late_events_that_wait(tmp_path):
-    """Where late events are no input any more, those that wait go to the sinks of their stream; and the other way round."""
+    """Late events that wait go to the sinks of their stream if they are no inputs any more; and the other way round."""
     state = str(tmp_path / "state")
 
     def program(corrects):

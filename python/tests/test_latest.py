@@ -40,7 +40,8 @@ def market(seed, count=300):
 
 
 def as_of(quotes, trades, by, quotes_first):
-    """By definition: a trade has the last quote before it; of one time the source that is declared first is first."""
+    """Joins by definition: a trade has the last quote before it; of one time the source that is declared first is
+    first."""
     for trade in trades:
         before = [
             quote

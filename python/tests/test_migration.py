@@ -1,5 +1,8 @@
 """A state that goes on with a changed program: lateness, options of a run, and schemas under a raised version."""
 
+import subprocess
+import sys
+
 import pytest
 
 import tidemill as tm
@@ -93,13 +96,31 @@ def test_lateness_and_options_change_freely(tmp_path):
 
 def test_columns_and_tables_are_dropped_under_a_raised_version(tmp_path):
     run(tmp_path, 1, 2, 3, visits=True)
-    with pytest.raises(tm.RunError, match="table visits is in the state, not in the program"):
+    with pytest.raises(tm.RunError, match="(?s)table visits is in the state, not in the program"):
         run(tmp_path, 4)
-    rows, _ = run(tmp_path, 4, version=2)
+    with pytest.warns(UserWarning, match="(?s)table visits is in the state.*savepoint 'before-version-2' has it"):
+        rows, _ = run(tmp_path, 4, version=2)
     assert rows == [{"id": 0, "saldo": 27, "note": None}, {"id": 1, "saldo": 27, "note": None}]
     # A table that was dropped begins anew.
     app, _ = bank(version=3, visits=True)
     app.run({"deposits": []}, state=tmp_path)
+
+
+def test_what_a_typo_drops_is_in_a_savepoint(tmp_path):
+    """The program as it was goes back to it."""
+    state = tmp_path / "state"
+    rows, _ = run(state, 1, 2, 3)
+    typo = {"row": Renamed, "column": "balance"}
+    with pytest.warns(UserWarning, match="note: str"):
+        run(state, 4, version=2, **typo)
+    restore = [sys.executable, "-m", "tidemill", "savepoint", "restore", str(state), "before-version-2"]
+    ran = subprocess.run(restore, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    again, _ = run(state, version=1)
+    assert again == rows
+    # Nothing has changed since, so that the savepoint is the one that is there.
+    with pytest.warns(UserWarning, match="before-version-2'"):
+        run(state, version=2, **typo)
 
 
 def test_columns_are_renamed_keys_too(tmp_path):
@@ -115,7 +136,8 @@ def test_columns_are_renamed_keys_too(tmp_path):
         "raise the version of the application to 2, and the state will be changed: what is not in the program is dropped",
     ):
         assert line in str(refused.value)
-    rows, _ = run(tmp_path, 4, version=2, **options)
+    with pytest.warns(UserWarning, match="note: str"):
+        rows, _ = run(tmp_path, 4, version=2, **options)
     assert rows == [{"number": 0, "balance": 27}, {"number": 1, "balance": 27}]
     # The names that the columns had may stay in the program.
     rows, _ = run(tmp_path, 5, 6, version=2, **options)

@@ -81,7 +81,7 @@ def votes_of(seed, count=600):
 
 
 class Plain:
-    """The same in a loop."""
+    """The program in a loop."""
 
     def __init__(self):
         self.callers, self.contestants, self.heaviest = {}, {}, {}
@@ -238,7 +238,7 @@ def diamond():
 
 
 def plain_diamond(votes):
-    """The same in a loop: what was published, the reasons, and the boards."""
+    """Runs the program in a loop. Returns what was published, the reasons, and the boards."""
     callers, contestants, notes = {}, {}, {}
     numbers, published, reasons, boards = 0, [], [], {}
     for vote in votes:

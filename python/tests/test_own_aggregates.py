@@ -36,7 +36,7 @@ class Range(tm.Aggregate):
 
 
 class Runs(tm.Aggregate):
-    """How often the name changes, which depends on the order of events, and the longest text so far."""
+    """The number of changes of the name, which depends on the order of events, and the longest text so far."""
 
     first: str | None = None
     last: str | None = None
@@ -84,7 +84,7 @@ def named(name):
 
 
 def folded(cls, events):
-    """What Python's own run of the class gives."""
+    """Returns the result of Python's own run of the class."""
     state = cls()
     for event in events:
         state.add(Bid(**event))

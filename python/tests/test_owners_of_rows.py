@@ -72,7 +72,7 @@ def exchange(indexes: list[tm.Index]) -> tuple[tm.App, Any, Any, Any, Any]:
 
 
 class Plain:
-    """The same by dictionaries; a transaction that returns a reason leaves nothing behind."""
+    """The program by dictionaries; a transaction that returns a reason leaves nothing behind."""
 
     def __init__(self) -> None:
         self.accounts: dict[str, list[Any]] = {}

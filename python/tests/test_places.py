@@ -1,4 +1,4 @@
-"""Where errors point: file, line, column, text; and functions whose source cannot be found."""
+"""The places of errors: file, line, column, text; and functions whose source cannot be found."""
 
 import inspect
 import subprocess
@@ -15,7 +15,7 @@ HEAD = PRELUDE_LINES + 4
 
 # A body; the line below the function's head, and the text that is marked.
 MARKS = [
-    ("x = 1\nwhile ev.amount > 0:\n    pass", 2, "while ev.amount > 0:"),
+    ("x = 1\nwith open('a') as f:\n    pass", 2, "with open('a') as f:"),
     ("x = [1, 2] ", 1, "[1, 2]"),
     ("if ev.amount > 1:\n    x = ev.amount ** 2", 2, "ev.amount ** 2"),
     ("tm.require(ev.amount > 0,\n           ev.src)", 2, "ev.src"),
@@ -47,7 +47,10 @@ def test_printed_as_python_prints_syntax_errors(module):
         module(TRANSACTION + "    x = ev.amount ** 2\n")
     printed = traceback.format_exception_only(raised.type, raised.value)
     assert printed[1:3] == ["    x = ev.amount ** 2\n", "        ^^^^^^^^^^^^^^\n"]
-    assert printed[3] == "tidemill.CompileError: the operator ** cannot be compiled; multiply: x * x\n"
+    assert (
+        printed[3]
+        == "tidemill.CompileError: the operator ** cannot be compiled; multiply: x * x; for a float write math.pow(x, y)\n"
+    )
     assert isinstance(raised.value, SyntaxError)
 
 
@@ -174,7 +177,7 @@ def test_errors_of_declarations_show_the_calls_of_the_user_alone(module):
             getattr(loaded, name)()
         frames = traceback.extract_tb(raised.value.__traceback__)
         assert [frame.name for frame in frames[1:]] == [name], frames
-    # What is not an error of the user's keeps all its calls.
+    # An error that is not the user's keeps all its calls.
     with pytest.raises(TypeError) as raised:
         loaded.transfers.filter(1, 2, 3)
     assert raised.value.__traceback__ is not None

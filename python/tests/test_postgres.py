@@ -136,6 +136,14 @@ def bank(app):
         yield mill, server
 
 
+@pytest.fixture
+def without_duckdb(app, monkeypatch):
+    """A server without an engine for queries refuses those that it does not understand."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with served(app) as (mill, server):
+        yield mill, server
+
+
 def connect(server, **options):
     return psycopg.connect(server.postgres_url, autocommit=True, **options)
 
@@ -223,6 +231,31 @@ def test_random_values_go_and_come(bank):
         assert len(mill.table("entries")) > 290
 
 
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("SELECT * FROM deposit('ada')", "amount", "argument 'amount' of deposit"),
+        ("SELECT balance FROM deposit(account => 'ada')", "amount", "argument 'amount' of deposit"),
+        ("SELECT * FROM deposit(account => 'ada', money => 1)", "money", "has no argument 'money'"),
+        ("SELECT * FROM deposit('ada', 1, 'k', 5)", None, "is given 4 arguments"),
+        ("SELECT deposit('ada')", "amount", "argument 'amount' of deposit"),
+        ("SELECT deposit() AS one", "account", "argument 'account' of deposit"),
+        ("CALL deposit('ada')", "amount", "argument 'amount' of deposit"),
+        ("SELECT * FROM \"deposit\"('ada') AS d", "amount", "argument 'amount' of deposit"),
+    ],
+)
+def test_wrong_arguments_have_one_code_beside_an_engine(bank, text, column, said):
+    pytest.importorskip("duckdb")
+    mill, server = bank
+    with connect(server) as db:
+        for prepare in (False, True):
+            got, diag = code_of(db, text, prepare=prepare)
+            assert (got, diag.column_name) == ("42883", column), diag.message_primary
+            assert said in diag.message_primary
+        assert db.execute("SELECT 1").fetchone() == (1,)
+    assert len(mill.table("accounts")) == 0
+
+
 def test_lists_are_json(bank):
     _, server = bank
     with connect(server) as db:
@@ -285,10 +318,8 @@ def test_lists_are_json(bank):
         ("SET client_encoding = 'LATIN1'", None, "0A000", None, "client_encoding"),
     ],
 )
-def test_what_is_wrong_is_refused_and_never_runs(bank, text, values, state, column, said, monkeypatch):
-    # Where there is no engine for queries, those that the server does not understand are refused, too.
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    mill, server = bank
+def test_what_is_wrong_is_refused_and_never_runs(without_duckdb, text, values, state, column, said):
+    mill, server = without_duckdb
     with connect(server) as db:
         got, diag = code_of(db, text, values)
         assert (got, diag.column_name) == (state, column), diag.message_primary
@@ -577,7 +608,7 @@ def test_queries(bank):
         assert db.execute("SELECT tidemill_epoch() >= 3").fetchone() == (True,)
         assert db.execute("SELECT lower('ABC')").fetchone() == ("abc",)
         assert db.execute("SELECT id FROM accounts WHERE false ORDER BY 1").fetchall() == []
-        # What is called stays a call, and what is wrong says so.
+        # A call stays a call, and a wrong query says so.
         assert code_of(db, "SELECT * FROM deposit('ada', 1) LIMIT 1")[0] != "00000"
         assert code_of(db, "SELECT sum(nothing) FROM accounts")[0] == "42703"
         assert code_of(db, "SELECT * FROM nowhere ORDER BY 1")[0] == "42P01"
@@ -647,13 +678,20 @@ def test_a_cancel_without_a_call_does_nothing(bank):
         assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 1)
 
 
+def wait_for_the_sink(mill):
+    """Makes calls until the next one waits for a sink that holds an epoch: 256 epochs are then behind it."""
+    for _ in range(256):
+        mill.call("deposit", account="bob", amount=1)
+
+
 @pytest.mark.parametrize("in_block", [False, True])
 def test_a_call_that_waits_is_canceled(app, in_block):
-    # The function of a sink holds the first epoch, and so the replies after it.
+    # The function of a sink holds the first epoch.
     held = threading.Event()
     app.sink(app.transactions["deposit"].committed, lambda batch: held.wait(20))
-    with served(app) as (_, server), psycopg.connect(server.postgres_url, autocommit=not in_block) as db:
+    with served(app) as (mill, server), psycopg.connect(server.postgres_url, autocommit=not in_block) as db:
         assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 1)
+        wait_for_the_sink(mill)
         threading.Timer(0.3, db.cancel_safe).start()
         state, said = code_of(db, "SELECT * FROM deposit(%s, %s)", ["ada", 2])
         assert (state, said.message_primary) == ("57014", "deposit is not waited for any more")
@@ -697,11 +735,12 @@ def test_the_lesser_time_of_server_and_client_holds(app):
 
 @pytest.mark.parametrize("way", ["simple", "in a block", "pipeline"])
 def test_a_call_is_waited_for_no_longer_than_its_client_says(app, way):
-    # The function of a sink holds the first epoch, and so the replies after it.
+    # The function of a sink holds the first epoch.
     held = threading.Event()
     app.sink(app.transactions["deposit"].committed, lambda batch: held.wait(20))
-    with served(app) as (_, server), connect(server) as db:
+    with served(app) as (mill, server), connect(server) as db:
         assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 1)
+        wait_for_the_sink(mill)
         db.execute("SET statement_timeout = 300")
         with (
             db.transaction() if way == "in a block" else contextlib.nullcontext(),
@@ -773,7 +812,7 @@ def test_psycopg_listens(bank):
             other.execute("CALL deposit('ada', %s)", [n])
         with pytest.raises(psycopg.Error):
             other.execute("CALL transfer('ada', 'ada', 1000000)")
-        # What it asks in between is answered in between.
+        # A query between notifications is answered between them.
         assert db.execute("SELECT count(*) FROM accounts").fetchone() == (1,)
         found = list(db.notifies(timeout=20, stop_after=201))
         assert [json.loads(one.payload) for one in found[:200]] == [
@@ -871,7 +910,7 @@ def test_a_slow_listener_is_told_and_felt_by_nobody(app):
         assert b"C53400\0" in found[-1][1] and b"does not keep up" in found[-1][1]
         assert set(tags(found[:-1])) == {ord("A")} and 0 < len(found) < rounds * count
         assert slow.recv(1) == b""
-        # What it got is without a gap.
+        # The events that it got have no gap.
         balances = [json.loads(body[4:].split(b"\0")[1])["balance"] for _, body in found[:-1]]
         assert balances == list(range(1, len(found)))
 
@@ -1037,7 +1076,7 @@ WRONG = [
 def test_what_is_no_message_ends_its_connection_alone(bank, wrong):
     mill, server = bank
     with greeted(server) as other, greeted(server) as one:
-        # What was asked before is answered.
+        # The requests before the wrong one are answered.
         one.sendall(parse(b"SELECT * FROM deposit('ada', $1)") + bind(b"1") + EXECUTE + wrong + SYNC)
         found = answers(one)
         assert tags(found) == b"12DCE" and b"FATAL" in found[-1][1]
@@ -1123,7 +1162,7 @@ def test_one_over_a_limit_learns_when_to_ask_again(app):
         assert (state, said.message_primary) == ("53400", "4 calls wait for their replies")
         assert said.message_hint == "this was not done; try again after 1 s"
         end()
-        assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 6)
+        assert db.execute("SELECT * FROM deposit('ada', 1)").fetchone() == ("ada", 262)
 
 
 def test_slow_and_vanished_clients_harm_nobody(bank):
@@ -1202,3 +1241,88 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
         assert all(balances.get(name) == 1 for name in answered)
         assert len(answered) <= len(balances) <= len(answered) + 12
         assert set(balances.values()) == {1}
+
+
+# The casts to numeric without digits, and their values; none where the cast is refused.
+NUMERICS = [
+    ("'1.23456'::numeric", "1.23456"),
+    ("1.23456::numeric", "1.23456"),
+    ("cast('-0.000001' as numeric)", "-0.000001"),
+    ("numeric '1.50'", "1.50"),
+    ("'1.5e-4'::decimal", "0.00015"),
+    ("5::pg_catalog.numeric", "5"),
+    ("123456789012345678::numeric", "123456789012345678"),
+    ("'0.123456789012345678'::numeric", "0.123456789012345678"),
+    ("'1234567890123456789.5'::numeric", None),
+    ("'12345678901234567890123456789012345678901'::numeric", None),
+    ("'x'::numeric", None),
+    ("balance::numeric", "12"),
+    ("(balance / 8.0)::numeric", "1.5"),
+    ("rate::numeric", "0.3"),
+    ("price::numeric", "1234567890.12"),
+    ("note::numeric", "7.1234567"),
+    ("(note || '0000000000000001')::numeric", None),
+    ("round(rate::numeric, 2)", "0.30"),
+    ("sum(price::numeric)", "1234567890.12"),
+    ("price::numeric * 2 + 1", "2469135781.24"),
+    ("balance::numeric * rate::numeric", "3.6"),
+    ("null::numeric", "None"),
+    ("1.005::numeric(10, 2)", "1.01"),
+]
+
+
+@pytest.mark.parametrize(("cast", "value"), NUMERICS)
+@pytest.mark.parametrize("how", ["simple", "prepared"])
+def test_numerics_without_digits_are_exact_or_refused(bank, cast, value, how):
+    mill, server = bank
+    at = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    mill.call("deposit", account="ada", amount=12)
+    entry = {
+        "flag": True,
+        "rate": 0.1 + 0.2,
+        "price": decimal.Decimal("1234567890.12"),
+        "at": at,
+        "raw": b"",
+        "note": "7.1234567",
+    }
+    mill.call("post", book="a", number=1, **entry)
+    with connect(server) as db, db.cursor() as cursor:
+        query = f"select {cast} as x from accounts, entries"
+        # With the extended protocol the columns are asked for before the rows.
+        run = lambda: cursor.execute(query, prepare=how == "prepared", binary=how == "prepared").fetchone()
+        if value is None:
+            with pytest.raises(psycopg.Error):
+                run()
+        else:
+            (found,) = run()
+            assert str(found) == value or decimal.Decimal(found) == decimal.Decimal(value)
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1E+400", "1234567890123456789012345678901.1234567890", "0." + "1" * 39])
+def test_numbers_that_duckdb_would_take_as_others_are_refused(bank, number):
+    _, server = bank
+    with connect(server) as db:
+        for query in ("select {} as x", "select * from entries where rate < {}", "select {}::numeric as x"):
+            assert code_of(db, query.format(number))[0] == "22003", query
+        assert db.execute("select 1e308 as x, 0.1 as y").fetchone() == (1e308, decimal.Decimal("0.1"))
+
+
+def test_a_numeric_of_more_digits_is_text(bank):
+    _, server = bank
+    with connect(server) as db:
+        # Not so where the columns were told before.
+        query = "select '0.1234567890123456789'::numeric as x"
+        assert psycopg.ClientCursor(db).execute(query).fetchone() == ("0.1234567890123456789",)
+        assert code_of(db, query, prepare=True, binary=True)[0] == "42804"
+
+
+@pytest.mark.parametrize("text", ["1.23456", "-12345.678901234567", "0.000000000000001", "1e3", "99999999999999999"])
+def test_numeric_parameters_are_exact(bank, text):
+    _, server = bank
+    with connect(server) as db:
+        for query in ("select %s::numeric as x", "select %b::numeric as x", "select %t::numeric as x"):
+            for value in (decimal.Decimal(text), text):
+                if isinstance(value, str) and "%b" in query:
+                    continue
+                (found,) = db.execute(query, [value]).fetchone()
+                assert decimal.Decimal(found) == decimal.Decimal(text), (query, value)

@@ -38,11 +38,11 @@ class Renamed(tm.Event):
     idempotency_key: str
 
 
-def bank(remember="1h", row=Account, event=Deposit, version=1):
+def bank(remember="1h", row=Account, event=Deposit, version=1, keys=None):
     """A bank: a deposit of 1 has no reply, one of 0 aborts."""
     app = tm.App("bank", version=version)
     accounts = app.table(row, "accounts")
-    deposits = app.requests(event, "deposits", remember=remember)
+    deposits = app.requests(event, "deposits", remember=remember, keys=keys)
 
     @app.transaction(deposits)
     def deposit(ev, a=accounts.row("account", create=True)):
@@ -317,7 +317,7 @@ def test_clients_in_python_retry():
                 return await asyncio.gather(*calls)
 
         assert asyncio.run(again()) == [first] * 20
-        # The same key within the program, where nobody has a name, is the same.
+        # Calls within the program, where nobody has a name, repeat the answer for the same key.
         assert mill.call("deposit", account="ada", amount=10, idempotency_key="a") == first
 
 

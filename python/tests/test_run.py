@@ -80,7 +80,7 @@ def lines(path):
 
 
 def check_bank(bank, summary):
-    """What EVENTS do."""
+    """Checks the results of EVENTS."""
     assert (summary.application, summary.events, summary.committed) == ("bank", 3, 1)
     assert summary.aborted == {"insufficient funds": 1, "no row in accounts for dst": 1}
     assert [(r["src"], r["left"]) for r in bank.done.to_pylist()] == [("ada", 70)]

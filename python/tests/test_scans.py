@@ -72,7 +72,7 @@ def application() -> tuple[tm.App, Any, Any, Any]:
 
 
 def by_hand(orders: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str], dict[tuple[str, int], int]]:
-    """What a plain loop over a dict makes of the same orders."""
+    """Runs a plain loop over a dict on the same orders."""
     balances: dict[tuple[str, int], int] = {}
     committed, reasons = [], []
     for order in orders:
@@ -168,7 +168,7 @@ def test_a_memory_limit_is_refused(tmp_path: Any) -> None:
 
 
 class Choice(tm.Row):
-    """What a phone has voted for."""
+    """The choice of a phone."""
 
     phone: int = tm.key()
     contestant: str | None
@@ -328,7 +328,7 @@ class Resting(tm.Row):
 def matched(
     orders: list[dict[str, Any]],
 ) -> tuple[list[tuple[int, int, int]], list[int], dict[int, tuple[str, int, int]]]:
-    """What an order book does, by a plain loop: each order's amount and price that was paid, those refused, the book."""
+    """Runs an order book by a plain loop: each order's amount and price that was paid, those refused, the book."""
     book: dict[int, tuple[str, int, int]] = {}
     done, refused = [], []
     for order in orders:

@@ -2,8 +2,11 @@
 
 import asyncio
 import dataclasses
+import datetime
+import decimal
 import http.client
 import io
+import itertools
 import json
 import os
 import re
@@ -219,7 +222,7 @@ def test_tables(app):
         epochs = [call(server.url, "deposit", account=name, amount=5)[1]["epoch"] for name in ("bob", "a/ä b")]
         status, headers, text = ask(server.url, "/tables/accounts/bob")
         assert (status, json.loads(text)) == (200, {"id": "bob", "balance": 5})
-        assert int(headers["Tidemill-Epoch"]) >= epochs[0]
+        assert int(headers["Tidemill-Epoch"].partition("@")[0]) >= epochs[0]
         assert json.loads(ask(server.url, "/tables/accounts/a%2F%C3%A4%20b")[2])["balance"] == 5
         status, _, text = ask(server.url, "/tables/accounts/nobody")
         assert (status, json.loads(text)["error"]) == (404, "table 'accounts' has no row of this key")
@@ -256,7 +259,7 @@ def test_streams_are_read_as_they_are_released(app):
         epochs = [call(server.url, "deposit", account="ada", amount=n)[1]["epoch"] for n in (1, 2)]
         events = events_of(response, 2)
         assert [json.loads(event["data"])["balance"] for event in events] == [1, 3]
-        assert [event["id"] for event in events] == [f"{epoch}.1" for epoch in epochs]
+        assert [event["id"].partition("@")[0] for event in events] == [f"{epoch}.1" for epoch in epochs]
         connection.close()
         status, _, text = ask(server.url, "/streams/nothing")
         assert status == 404 and "deposit.aborted" in json.loads(text)["error"]
@@ -267,7 +270,8 @@ def test_a_reader_that_was_cut_off_goes_on(app):
         epochs = [call(server.url, "deposit", account="ada", amount=1)[1]["epoch"] for _ in range(3)]
         place = urlsplit(server.url)
         connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
-        connection.request("GET", "/streams/deposit.committed", headers={"Last-Event-ID": f"{epochs[0]}.1"})
+        history = ask(server.url, "/tables/accounts/ada")[1]["Tidemill-Epoch"].partition("@")[2]
+        connection.request("GET", "/streams/deposit.committed", headers={"Last-Event-ID": f"{epochs[0]}.1@{history}"})
         events = events_of(connection.getresponse(), 2)
         assert [json.loads(event["data"])["balance"] for event in events] == [2, 3]
         connection.close()
@@ -299,7 +303,9 @@ def test_metrics_health_and_the_index(app):
         assert 'tidemill_aborts_total{transaction="deposit",reason="amount must be positive"} 1\n' in text
         assert "tidemill_calls_total 3\n" in text
         assert "tidemill_calls_in_flight 0\n" in text
-        for line in text.splitlines():
+        *lines, end = text.splitlines()
+        assert end == "# EOF"
+        for line in lines:
             assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+', line), line
         assert json.loads(ask(server.url, "/health")[2]) == {"status": "ok"}
         index = json.loads(ask(server.url, "/")[2])
@@ -378,8 +384,9 @@ def full(app, after=lambda: None):
             replies.append(call(server.url, "deposit", account="ada", amount=1))
 
         threads = [threading.Thread(target=make) for _ in range(4)]
-        # Replies do not wait for sinks, so the first is answered; its sink holds what comes after it.
-        assert call(server.url, "deposit", account="ada", amount=1)[0] == 200
+        # Replies do not wait for sinks until 256 epochs wait behind the one that the sink holds.
+        for _ in range(257):
+            mill.call("deposit", account="ada", amount=1)
         [thread.start() for thread in threads]
         deadline = time.monotonic() + 20
         while b"tidemill_calls_in_flight 4\n" not in ask(server.url, "/metrics")[2]:
@@ -452,7 +459,7 @@ def command(folder, *options, program=BANK, port=0):
         yield process, re.search(r"http://\S+", line)[0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_answers_what_is_under_way_and_ends(tmp_path, number):
     with command(tmp_path, "--state", "state") as (process, url), tm.connect(url) as client:
         answered, over = [], []
@@ -845,11 +852,12 @@ def test_a_client_is_told_what_is_gone(module):
 
 
 def test_the_events_of_a_stream_are_put_together_from_any_parts():
+    from tidemill.declared import Types
     from tidemill.exchange import Events
 
     whole = b':\n\nid: 1.1\ndata: {"n":1}\n\nevent: missed\ndata: {"events":7}\n\n:\r\n\r\nid: 2.1\ndata: {"n":2}\n\n'
     for size in range(1, len(whole)):
-        events, seen = Events("s"), []
+        events, seen = Events("s", Types({})), []
         for start in range(0, len(whole), size):
             events.feed(whole[start : start + size])
             while True:
@@ -935,7 +943,7 @@ def test_others_are_answered_while_a_table_is_read(module):
         other.join()
         connection.close()
         assert (response.status, response.headers["Transfer-Encoding"]) == (200, "chunked")
-        # What is written as a whole is written before its first byte is sent, while nobody else is answered.
+        # A response that is written as a whole is written before its first byte is sent, while nobody else is answered.
         assert begun < took / 2 and max(answered) < took / 2, (begun, max(answered), took)
         numbers = [json.loads(line)["number"] for line in body.splitlines()]
         assert response.headers["Tidemill-Rows"] == str(count) and numbers == list(range(count))
@@ -947,7 +955,7 @@ def test_others_are_answered_while_a_table_is_read(module):
 
 
 def test_limits_have_names(app):
-    """What each limit refuses, over HTTP, and how it says so."""
+    """Each limit refuses requests over HTTP, and says so."""
     limits = {"readers_max": 1, "asks_max": 0, "queries_max": 0, "queries_waiting_max": 0}
     with app.start(workers=1) as mill, mill.serve(**limits) as server, tm.connect(server.url) as client:
         with client.follow("deposit.committed"):
@@ -1025,3 +1033,277 @@ def test_the_command_has_all_limits(tmp_path):
     with started(tmp_path, "--readers-max", "0") as (_, line):
         url = re.search(r"http://\S+", line)[0]
         assert ask(url, "/streams/deposit.committed")[0] == 503
+
+
+KEYED = """
+
+class Entry(tm.Row):
+    book: str = tm.key()
+    number: int = tm.key()
+    at: tm.Time = tm.key()
+    price: tm.Decimal(12, 2) = tm.key()
+    raw: bytes = tm.key()
+    flag: bool = tm.key()
+    count: int = 0
+
+class Post(tm.Event):
+    book: str
+    number: int
+    at: tm.Time
+    price: tm.Decimal(12, 2)
+    raw: bytes
+    flag: bool
+
+app = tm.App("books")
+entries = app.table(Entry, name="entries")
+posts = app.requests(Post)
+
+@app.transaction(posts)
+def post(ev, e=entries.row("book", "number", "at", "price", "raw", "flag", create=True)):
+    e.count += 1
+"""
+
+
+def test_each_key_is_found_by_each_client(module):
+    """A key that a session finds, a client finds: also texts that a path has other uses for."""
+    app = module(KEYED, prelude="import tidemill as tm").app
+    utc = datetime.timezone.utc
+    instants = [
+        datetime.datetime(1, 1, 1, tzinfo=utc),
+        datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=utc),
+        datetime.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=utc),
+    ]
+    texts = [
+        "",
+        " ",
+        "/",
+        "//",
+        "a/b",
+        ".",
+        "..",
+        "../accounts",
+        "%",
+        "%2F",
+        "?offset=1",
+        "#",
+        "+",
+        "ä\u0000ö",
+        "\r\n",
+        "x" * 500,
+    ]
+    keys = [
+        (text, number, instants[place % 3], price, raw, flag)
+        for place, (text, number, price, raw, flag) in enumerate(
+            zip(
+                texts,
+                itertools.cycle([0, -1, 2**63 - 1, -(2**63)]),
+                itertools.cycle([decimal.Decimal("0.00"), decimal.Decimal("-9999999999.99"), decimal.Decimal("0.10")]),
+                itertools.cycle([b"", b"\x00\xff/+", b"a"]),
+                itertools.cycle([True, False]),
+                strict=False,
+            )
+        )
+    ]
+    with app.start() as mill, mill.serve() as server, tm.connect(server.url) as client:
+        for key in keys:
+            mill.call("post", **dict(zip(["book", "number", "at", "price", "raw", "flag"], key, strict=True)))
+        for key in keys:
+            assert mill.row("entries", *key)["count"] == 1, key
+            found = client.row("entries", *key)
+            assert found is not None and found["count"] == 1 and found["book"] == key[0], key
+            assert client.row("entries", key[0] + "!", *key[1:]) is None
+        for wrong in ["x", "1.5", "", '1,"a":2', "9223372036854775808", "true"]:
+            with pytest.raises(tm.RunError, match="key column 'number'"):
+                client.row("entries", "a", wrong, *keys[0][2:])
+
+
+def raw(url, text, more=b"", seconds=20):
+    """Returns the bytes that a server answers, up to the end of the connection or of the time."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=seconds) as one:
+        one.sendall(text)
+        said = b""
+        try:
+            while got := one.recv(1 << 16):
+                said += got
+        except TimeoutError:
+            pass
+        one.sendall(more)
+    return said
+
+
+def head(*lines):
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def test_health_says_whether_it_lives_and_is_ready(app):
+    with served(app) as (mill, server):
+        mill.call("deposit", account="ada", amount=1)
+        for path, status in (("/health", "ok"), ("/readyz", "ok"), ("/healthz", "alive")):
+            found, headers, text = ask(server.url, path)
+            assert (found, json.loads(text)) == (200, {"status": status})
+            assert ask(server.url, path, b"", "POST")[0] == 405
+        mill.close()
+        assert [ask(server.url, path)[0] for path in ("/health", "/readyz", "/healthz")] == [503] * 3
+
+
+def within(seconds, holds):
+    """Waits for what is to come true."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it does not come true"
+        time.sleep(0.02)
+
+
+def test_health_is_no_sooner_than_the_first_epoch(tmp_path):
+    """A run that is refused since its output was finished by a later one was never ready."""
+    program = BANK + '\napp.sink(deposit.committed, tm.jsonl("done.jsonl"))\n'
+    with command(tmp_path, "--state", "state", program=program) as (_, url), tm.connect(url) as client:
+        client.deposit(account="ada", amount=1)
+        # A reply waits for no sink.
+        within(20, (tmp_path / "state" / "sinks").exists)
+    shutil.copytree(tmp_path / "state", tmp_path / "before")
+    with command(tmp_path, "--state", "state", program=program) as (process, url):
+        with tm.connect(url) as client:
+            [client.deposit(account="ada", amount=1) for _ in range(3)]
+        process.terminate()
+        assert process.wait(30) == 0
+    for _ in range(5):
+        shutil.rmtree(tmp_path / "state")
+        shutil.copytree(tmp_path / "before", tmp_path / "state")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--state", "state", "--no-postgres"]
+        arguments += ["--port", str(port)]
+        process = subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        seen = []
+        end = time.monotonic() + 60
+        while process.poll() is None:
+            assert time.monotonic() < end, process.kill()
+            try:
+                seen.append(ask(f"http://127.0.0.1:{port}", "/health")[0])
+            except OSError:
+                pass
+        assert process.wait() != 0 and 200 not in seen, process.stderr.read()
+
+
+def test_a_request_names_one_host(app):
+    with served(app) as (_, server):
+        for lines in (
+            ["GET / HTTP/1.1", "Host: localhost", "Host: localhost"],
+            ["GET / HTTP/1.1", "Host: localhost", "Host: evil.example"],
+            ["GET http://evil.example/ HTTP/1.1", "Host: localhost"],
+        ):
+            assert raw(server.url, head(*lines, "Connection: close")).startswith(b"HTTP/1.1 400 "), lines
+        assert (
+            raw(server.url, head("GET / HTTP/1.1", "Host: localhost", "Connection: close"))[:15] == b"HTTP/1.1 200 OK"
+        )
+
+
+def test_pages_of_other_sites_are_refused_however_they_ask(app):
+    with served(app) as (_, server):
+        own = server.url.replace("127.0.0.1", "localhost")
+        host = {"Host": urlsplit(own).netloc}
+        for headers, status in (
+            ({"Origin": own}, 200),
+            ({"Origin": own.replace("http:", "https:")}, 403),
+            ({"Sec-Fetch-Site": "same-origin"}, 200),
+            ({"Sec-Fetch-Site": "none"}, 200),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+        ):
+            assert ask(server.url, "/tables/accounts", headers={**host, **headers})[0] == status, headers
+            body = '{"account": "ada", "amount": 1}'
+            assert ask(server.url, "/call/deposit", body, headers={**host, **headers})[0] == status, headers
+        # A link to the console.
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Accept": "text/html"}
+        assert ask(server.url, "/", headers=link)[0] == 200
+
+
+def test_no_response_is_taken_for_other_content(app):
+    with app.start(workers=1) as mill, mill.serve(body_bytes_max=100, connections_max=2) as server:
+        place = urlsplit(server.url)
+        for path, body, status in (
+            ("/", None, 200),
+            ("/health", None, 200),
+            ("/metrics", None, 200),
+            ("/tables/accounts", None, 200),
+            ("/tables/accounts/x", None, 404),
+            ("/nothing", None, 404),
+            ("/console/page.js", None, 200),
+            ("/call/deposit", b"{}", 422),
+            ("/call/deposit", b" " * 200, 413),
+            ("/calls", b"{}\n", 200),
+            ("/query", b"selec 1", 400),
+        ):
+            found, headers, _ = ask(server.url, path, body)
+            if (found, path) == (501, "/query"):
+                continue
+            assert (found, headers["X-Content-Type-Options"]) == (status, "nosniff"), path
+        with ExitStack() as stack:
+            time.sleep(0.2)
+            for _ in range(2):
+                one = stack.enter_context(socket.create_connection((place.hostname, place.port)))
+                one.sendall(head("GET /streams/deposit.committed HTTP/1.1", "Host: localhost"))
+                assert b"nosniff" in one.recv(1 << 12)
+            full = raw(server.url, b"")
+            assert b" 503 " in full and b"X-Content-Type-Options: nosniff" in full
+
+
+def test_a_body_that_is_too_large_is_not_asked_for(app):
+    with app.start(workers=1) as mill, mill.serve(body_bytes_max=1000) as server:
+        for path in ("/call/deposit", "/query"):
+            lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Length: 100000", "Expect: 100-continue"]
+            said = raw(server.url, head(*lines), seconds=5)
+            assert said.startswith(b"HTTP/1.1 413 ") and b"100 Continue" not in said
+        # One that is small is asked for, and answered.
+        body = b'{"account": "ada", "amount": 1}'
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as one:
+            lines = ["POST /call/deposit HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+            one.sendall(head(*lines, "Expect: 100-continue"))
+            assert one.recv(1 << 12).startswith(b"HTTP/1.1 100 ")
+            one.sendall(body)
+            assert one.recv(1 << 12).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_key_that_is_there_twice_is_refused(module):
+    app = module(BANK + "\npushed = app.source(Note, name='pushed')\n", prelude="").app
+    with served(app) as (mill, server):
+        twice = '{"account": "ada", "amount": 1, "amount": 2}'
+        status, _, text = ask(server.url, "/call/deposit", twice)
+        assert (status, json.loads(text)["field"]) == (422, "amount") and b"twice" in text
+        lines = f'{{"call": "deposit", "fields": {twice}}}\n'
+        lines += '{"call": "deposit", "call": "note", "fields": {"account": "ada", "amount": 1}}\n'
+        lines += '{"call": "deposit", "fields": {"account": "ada", "amount": 5}}\n'
+        replies = [json.loads(line) for line in ask(server.url, "/calls", lines)[2].splitlines()]
+        assert [reply["status"] for reply in replies] == [422, 400, 200]
+        assert replies[2]["reply"]["committed"]["balance"] == 5
+        status, _, text = ask(server.url, "/stream/pushed", '{"text": "a"}\n{"text": "a", "text": "a"}\n')
+        assert (status, json.loads(text)["line"]) == (422, 2)
+        for body in (
+            '{"sql": "select 1", "sql": "select 2"}',
+            '{"sql": "select $a", "parameters": {"a": 1, "a": 2}}',
+            '{"sql": "select 1", "parameters": [{"a": [{"b": 1, "b": 1}]}]}',
+        ):
+            status, _, text = ask(server.url, "/query", body, headers={"Content-Type": "application/json"})
+            assert status == 400 and (b"twice" in text or b"duplicate" in text), text
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ['"a"', "7", "true", "[1e400]", "[[1, 2]", '[{"numeric": "x"}]', '[{"bytes": [1.5]}]', '[{"bytes": [256]}]']
+    + [
+        '[{"micros": 1000000000000000000000000}]',
+        '[{"list": ["1"], "of": "nothing"}]',
+        '[{"list": [1], "of": "oid[]"}]',
+    ]
+    + ['["\\ud800"]', "[1, 2]", "[]", '{"a": 1}', "[" + "[" * 200 + "]" * 201, '[{"list": "x", "of": 3}, 2]'],
+)
+def test_errors_of_parameters_are_those_of_the_client(app, parameters):
+    pytest.importorskip("duckdb")
+    with served(app) as (_, server):
+        body = f'{{"sql": "select ? + 1", "parameters": {parameters}}}'
+        status, _, text = ask(server.url, "/query", body, headers={"Content-Type": "application/json"})
+        assert status == 400, text

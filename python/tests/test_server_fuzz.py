@@ -102,7 +102,7 @@ def answered(address, content, patience):
 
 
 TAGS = b"1234CDEGIKNRSTVZAnstvWH"
-"""Of messages that a server of PostgreSQL sends."""
+"""The types of messages that a server of PostgreSQL sends."""
 
 
 def seen_in_messages(said):
@@ -220,7 +220,7 @@ def test_inputs_that_were_changed_harm_nobody(tmp_path, protocol):
                 if turn % 50 == 0:
                     calls += 1
                     assert witness.deposit(account="the witness", amount=1)["balance"] == calls
-        # What was half said may wait for more, but not for ever, and holds no memory.
+        # Messages that were half said may wait for more, but not for ever, and hold no memory.
         with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
             resident = int(re.search(r"VmRSS:\s*(\d+) kB", status.read())[1])
         assert resident < 600 << 10, f"{resident} KiB"

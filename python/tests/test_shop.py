@@ -198,7 +198,7 @@ def test_a_reservation_that_is_not_paid_expires(served):
         with pytest.raises(tm.Aborted, match="^reservation has expired$"):
             shop.pay(order="o1", customer="ada", items=["desk", "lamp"])
         check_sums(url, {}, 500)
-        # What was given back can be had again. What is paid does not expire.
+        # Items that were given back can be had again.
         shop.reserve(order="o2", customer="ada", lines=lines(desk=1))
         try:
             shop.pay(order="o2", customer="ada", items=["desk"])
@@ -388,7 +388,7 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
             paid = {name for name in own if orders[name]["status"] == "paid"}
             assert set(buyer.paid) <= paid <= set(buyer.paid) | {unsure}
             assert {orders[name]["status"] for name in buyer.expired} <= {"expired"}
-            # What has no reply is sent again: it is there already, or it is done now. It is there once.
+            # A request without a reply is sent again: it is there already, or it is done now.
             if what == "reserve":
                 try:
                     shop.reserve(order=unsure, customer=buyer.customer, lines=lines(mug=1))
@@ -402,7 +402,7 @@ def test_each_answered_call_is_there_once_after_a_kill(tmp_path):
         for delivery in pushed:
             delivered[delivery["item"]] += delivery["quantity"]
         check_sums(url, delivered)
-        # What was reserved expires in this life too.
+        # Reservations expire in this life too.
         wait(lambda: rows(url, "lines"), lambda found: not found)
         check_sums(url, delivered)
         orders = rows(url, "orders")
@@ -581,7 +581,7 @@ def test_the_page_can_be_used_by_all(tmp_path, browser, width, theme):
         assert browser.run("document.title + document.querySelectorAll('img').length") == "Shop0"
         # Nothing is wider than the window.
         assert browser.run("document.documentElement.scrollWidth") <= width
-        # What can be pressed or written has a name and is large enough for a finger.
+        # Each control has a name and is large enough for a finger.
         found = browser.send("Accessibility.getFullAXTree")["nodes"]
         controls = [node for node in found if node.get("role", {}).get("value") in ("button", "textbox")]
         assert len(controls) >= 7 and all(node["name"]["value"] for node in controls)

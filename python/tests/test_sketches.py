@@ -71,7 +71,7 @@ def test_sketches_are_near(count, pages, over):
     for number, quantile in enumerate(QUANTILES):
         exact = values[math.floor(quantile * (count - 1))]
         assert abs(row[f"q{number}"] - exact) <= abs(exact) / 128
-    # Of two values; each is beyond this once in 50 times.
+    # Two counts are approximate; each is beyond this bound once in 50 times.
     sevens = sum(hit["page"] == 7 for hit in hits)
     for about, exact in ((row["often_about"], row["often"]), (row["name_about"], sevens)):
         assert exact <= about <= exact + math.e / 256 * count

@@ -75,7 +75,7 @@ def command(*arguments, code=0):
 
 
 def verified(state, savepoint):
-    """How many events were run again by the reference interpreter, with the same results."""
+    """Returns the number of events that were run again by the reference interpreter, with the same results."""
     found = json.loads(command("verify", state, "--from", savepoint, "--json"))
     assert found["tables_compared"], found
     return found["events"]
@@ -113,7 +113,7 @@ def test_late_and_bad_records_come_in_the_order_of_their_positions(tmp_path):
             csv(tmp_path / f"{name}.csv", *rows[:count])
         app.run(state=state)
         if count == 2:
-            # What stands after 4 waits for b.csv.
+            # Events after 4 wait for b.csv.
             assert order(out) == ([11], [12])
     app.run(state=state, final=True)
     assert order(out) == ([11, 1, 14, 21, 4], [12, 2, 15, 22, 5])
@@ -185,7 +185,7 @@ def test_all_files_grow_and_new_ones_join(tmp_path):
     csv(b, (3, 11), (5, 12), (20, 13))
     out, state = tmp_path / "out.jsonl", tmp_path / "state"
     app = application(tm.csv(tmp_path / "*.csv", splits=True), out)
-    # What comes after 10 may have an event of a.csv before it.
+    # Events after 10 may have an event of a.csv before them.
     assert app.run(state=state).sources[0].held == 1
     grow(a, (15, 3))
     csv(c, (9, 21), (10, 22), (12, 23))

@@ -1,4 +1,4 @@
-"""What is done with a durable state: verified, looked at, kept, returned to, changed."""
+"""Commands on a durable state: it is verified, looked at, kept, returned to, changed."""
 
 import json
 import os
@@ -56,7 +56,7 @@ class Bank:
         (self.folder / "bank.py").write_text(text)
 
     def lines(self):
-        """How many events the sinks have, finished or not."""
+        """Returns the number of events that the sinks have, finished or not."""
         count = 0
         for path in ("done1.jsonl", "rejected1.jsonl", "done2.jsonl", "rejected2.jsonl"):
             part = self.folder / f".{path}.tidemill-part"
@@ -488,9 +488,13 @@ def test_a_schema_migrates_under_a_raised_version(bank):
     bank.write(version=3, columns="balance: float = 0.0\n    most: int = tm.column(default=500, was='limit')")
     looked = bank.command("check", "bank.py", "--state", "state")
     assert "it is migrated to version 3" in looked and dropped in looked and renamed in looked
-    command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state"]
+    assert "a savepoint, 'before-version-3', keeps the state as it is before" in looked
+    command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", "state", "--quiet"]
     ran = subprocess.run(command, cwd=bank.folder, input="at,src,dst,amount\n", capture_output=True, text=True)
-    assert ran.returncode == 0 and dropped in ran.stderr and renamed in ran.stderr, ran.stderr
+    # The loss of a column is reported, with the way back, even with --quiet.
+    assert ran.returncode == 0 and dropped in ran.stderr and renamed not in ran.stderr, ran.stderr
+    assert "tidemill savepoint restore state before-version-3" in ran.stderr
+    assert "before-version-3" in bank.command("savepoint", "list", "state")
     bank.write(version=4, columns="most: int = 500\n    balance: int = 0")
     assert "cannot become version 4" in bank.command("check", "bank.py", "--state", "state", code=3)
 

@@ -1,4 +1,4 @@
-"""What a server counts, sent by OpenTelemetry to a collector of its own messages."""
+"""The metrics of a server, sent by OpenTelemetry to a collector of its own messages."""
 
 import gzip
 import signal
@@ -20,7 +20,7 @@ import tidemill as tm
 
 @contextmanager
 def collector(status=200):
-    """Where metrics are sent, and what came: by service, name and labels the last value."""
+    """Collects metrics that are sent to it: the last value by service, name and labels."""
     came = []
 
     class Handler(BaseHTTPRequestHandler):

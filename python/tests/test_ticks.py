@@ -57,6 +57,29 @@ def test_ticks_of_long_gaps_are_counted(workers, epoch):
         assert left_out_of(summary) == ({"ticks": left_out} if left_out else {})
 
 
+GREATEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(("workers", "epoch"), [(1, "auto"), (2, 1)])
+@pytest.mark.parametrize("period", [1, 7, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("less", [0, 1, 6, 7, 30])
+def test_ticks_end_with_the_greatest_time(workers, epoch, period, less):
+    times = [GREATEST - 100, GREATEST - less, GREATEST - less]
+    app, beats = beating(period, 3)
+    summary = app.run({beats: [{"at": at} for at in times]}, workers=workers, epoch=epoch)
+    come, left_out = ticks_by_definition(times, period, 3)
+    assert next(of.committed for of in summary.transactions if of.name == "tick") == come
+    assert left_out_of(summary) == ({"ticks": left_out} if left_out else {})
+
+
+def test_the_last_tick_of_all_comes_once_in_several_runs(tmp_path):
+    state = tmp_path / "state"
+    for run, (times, come) in enumerate([([GREATEST - 9, GREATEST - 2], 1), ([GREATEST - 2], 0), ([GREATEST], 0)]):
+        app, beats = beating(7, 2)
+        summary = app.run({beats: [{"at": at} for at in times]}, state=state)
+        assert next(of.committed for of in summary.transactions if of.name == "tick") == come, run
+
+
 def test_ticks_of_a_gap_between_two_runs_are_counted_once(tmp_path):
     times = [0, 5, 30_000, 30_001, 90_000]
     for pause in range(1, 5):

@@ -7,8 +7,11 @@ import random
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -89,7 +92,7 @@ def test_who_does_not_encrypt_is_refused(bank):
     assert answer.startswith(b"HTTP/1.1 400 ") and answer.endswith(
         b"\r\n\r\nthis server speaks TLS: ask with https://\n"
     )
-    with pytest.raises(tm.SchemaError, match="this server speaks TLS"):
+    with pytest.raises(tm.RunError, match="this server speaks TLS"):
         tm.connect(server.url.replace("https", "http")).deposit(account="ada", amount=1)
     with pytest.raises(psycopg.OperationalError, match="this server speaks TLS only"):
         psycopg.connect(server.postgres_url, sslmode="disable")
@@ -164,7 +167,7 @@ def test_a_connection_is_encrypted_once(bank, files):
     place = urlsplit(server.postgres_url)
     tls = ssl.create_default_context(cafile=files / "ca.pem")
     with socket.create_connection((place.hostname, place.port), timeout=20) as plain:
-        # What follows the question in clear is not taken for what was said encrypted (CVE-2021-23214).
+        # Bytes that follow the question in clear are not taken for encrypted ones (CVE-2021-23214).
         plain.sendall(tls_request() + startup())
         assert b"bytes follow a question for encryption" in plain.recv(1000)
     with socket.create_connection((place.hostname, place.port), timeout=20) as plain:
@@ -288,3 +291,91 @@ def test_the_command_serves_encrypted(files, tmp_path):
         process.terminate()
         process.wait(30)
         process.stderr.close()
+
+
+def test_a_password_is_bound_to_the_certificate(module, files, tmp_path):
+    file = str(tmp_path / "users.json")
+    command = [sys.executable, "-m", "tidemill", "user", "add", file, "ada", "--admin"]
+    secret = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    app = module(BANK, prelude="").app
+    with app.start(workers=1) as mill:
+        options = {"tls_cert": files / "cert.pem", "tls_key": files / "key.pem", "users": file}
+        with mill.serve(**options) as server:
+
+            def connect(**more):
+                return psycopg.connect(server.postgres_url, user="ada", autocommit=True, **more)
+
+            for binding in ("require", "prefer", "disable"):
+                with connect(password=secret, channel_binding=binding) as db:
+                    assert db.execute("SELECT balance FROM deposit('ada', 1)").fetchone() is not None
+            with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+                connect(password="wrong", channel_binding="require")
+            # Who terminates TLS in between has another certificate.
+            with between(server, files) as port, pytest.raises(psycopg.OperationalError):
+                psycopg.connect(
+                    f"postgresql://127.0.0.1:{port}/bank?sslmode=require",
+                    user="ada",
+                    password=secret,
+                    channel_binding="require",
+                )
+            with between(server, files) as port:
+                unbound = psycopg.connect(
+                    f"postgresql://127.0.0.1:{port}/bank?sslmode=require",
+                    user="ada",
+                    password=secret,
+                    channel_binding="disable",
+                )
+                unbound.close()
+
+        async def main(url):
+            db = await asyncpg.connect(url, user="ada", password=secret, ssl="require")
+            assert await db.fetchval("SELECT balance FROM deposit('eve', 1)") == 1
+            await db.close()
+
+        with mill.serve(**options) as server:
+            asyncio.run(main(server.postgres_url.split("?")[0]))
+        with mill.serve(users=file) as server, pytest.raises(psycopg.OperationalError):
+            # Without a certificate there is nothing to bind to.
+            psycopg.connect(server.postgres_url, user="ada", password=secret, channel_binding="require")
+
+
+@contextmanager
+def between(server, files):
+    """One in between, who has a certificate of its own and passes on what is said."""
+    own = trustme.CA().issue_cert("127.0.0.1")
+    shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.configure_cert(shows)
+    trusts = ssl.create_default_context(cafile=files / "ca.pem")
+    place = urlsplit(server.postgres_url)
+    question = struct.pack("!II", 8, 80877103)
+
+    def passes(*pair):
+        for one in pair:
+            one.settimeout(0.02)
+        while True:
+            for source, target in (pair, pair[::-1]):
+                try:
+                    data = source.recv(1 << 16)
+                except TimeoutError:
+                    continue
+                if not data:
+                    return
+                target.sendall(data)
+
+    def serve():
+        client, _ = listener.accept()
+        client.recv(8)
+        client.sendall(b"S")
+        client = shows.wrap_socket(client, server_side=True)
+        real = socket.create_connection((place.hostname, place.port))
+        real.sendall(question)
+        real.recv(1)
+        real = trusts.wrap_socket(real, server_hostname="127.0.0.1")
+        with client, real, suppress(OSError):
+            passes(client, real)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()

@@ -29,7 +29,7 @@ def bids_of(seed, count=150):
 
 
 def tops(bids, count, by, per, ties):
-    """By definition: instant by instant, groups in the order of their first events."""
+    """Returns the tops by definition: instant by instant, groups in the order of their first events."""
     found = []
     for at in dict.fromkeys(bid["at"] for bid in bids):
         groups = {}

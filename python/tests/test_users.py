@@ -38,9 +38,10 @@ def tidemill(*arguments, code=0):
 def users(tmp_path):
     file = str(tmp_path / "users.json")
     secrets = {"ada": tidemill("user", "add", file, "ada", "--admin")}
-    rights = ["--call", "deposit", "--read", "accounts", "--subscribe", "deposit.committed"]
+    rights = ["--call", "deposit", "--read", "accounts", "--subscribe", "deposit.committed", "--query"]
     secrets["shop"] = tidemill("user", "add", file, "shop", *rights)
     secrets["none"] = tidemill("user", "add", file, "none")
+    secrets["reader"] = tidemill("user", "add", file, "reader", "--read", "accounts")
     return file, secrets
 
 
@@ -70,8 +71,9 @@ def test_the_command_adds_lists_and_removes(users, tmp_path):
     file, secrets = users
     assert tidemill("user", "list", file).splitlines() == [
         "ada: admin",
-        "shop: call deposit; read accounts; subscribe deposit.committed",
+        "shop: call deposit; read accounts; subscribe deposit.committed; query",
         "none: nothing",
+        "reader: read accounts",
     ]
     text = open(file, encoding="utf-8").read()
     assert not any(secret in text for secret in secrets.values())
@@ -148,7 +150,7 @@ def test_a_user_has_its_rights_alone(bank, users):
         ]:
             state, diag = code_of(db, text)
             assert (state, said in diag.message_primary) == ("42501", True), (text, diag.message_primary)
-        # What names a table in a way of the engine's does not find it.
+        # A query that names a table in a way of the engine's does not find it.
         for text in ["SELECT count(*) FROM query_table('entries')", "SELECT count(*) FROM 'entries'"]:
             assert code_of(db, text)[0] != "00000"
     with connect(server, "none", secrets["none"]) as db:
@@ -157,6 +159,38 @@ def test_a_user_has_its_rights_alone(bank, users):
         )
         assert db.execute("SELECT 1").fetchone() == (1,)
     assert mill.table("accounts").to_pylist() == [{"id": "ada", "balance": 10}]
+
+
+def test_queries_over_tables_are_a_right_of_their_own(bank, users):
+    """The catalogs need none, and show what the user may see."""
+    _, server = bank
+    file, secrets = users
+    assert "reader: read accounts\n" in tidemill("user", "list", file) + "\n"
+    assert "query" in tidemill("user", "list", file).split("shop: ")[1].split("\n")[0]
+    seen = {"reader": ["accounts"], "none": [], "shop": ["accounts"], "ada": ["accounts", "entries"]}
+    called = {"reader": set(), "none": set(), "shop": {"deposit"}}
+    for user, tables in seen.items():
+        with connect(server, user, secrets[user]) as db:
+            rows = db.execute("SELECT relname FROM pg_class WHERE relkind = 'r' ORDER BY 1").fetchall()
+            assert [name for (name,) in rows] == tables
+            (there,) = db.execute("SELECT to_regclass('public.entries') IS NOT NULL").fetchone()
+            assert there == ("entries" in tables)
+            listed = db.execute("SELECT table_name FROM information_schema.tables").fetchall()
+            assert {name for (name,) in listed} == set(tables)
+            procedures = {name for (name,) in db.execute("SELECT proname FROM pg_proc").fetchall()}
+            assert user not in called or procedures & {"deposit", "transfer", "note"} == called[user]
+    with connect(server, "reader", secrets["reader"]) as db:
+        assert db.execute("SELECT * FROM accounts").fetchall() == []
+        for text in [
+            "SELECT sum(balance) FROM accounts",
+            "SELECT count(*) FROM accounts a, pg_class c",
+            "SELECT * FROM pg_class WHERE relname IN (SELECT id FROM public.accounts)",
+        ]:
+            state, diag = code_of(db, text)
+            assert (state, "no right to ask queries" in diag.message_primary) == ("42501", True), diag.message_primary
+        assert db.execute("SELECT 1 AS accounts, count(*) > 0 FROM pg_type").fetchone() == (1, True)
+    status, text = asked(server, "/query", secrets["reader"], b"select 1")
+    assert (status, "no right to ask queries" in text) == (403, True)
 
 
 def test_tokens_of_http(bank, users):
@@ -237,7 +271,7 @@ def test_rights_change_while_a_client_is_connected(bank, users):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             shop.execute("select balance from deposit('ada', 1)")
         assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (1,)
-        # What cannot be read takes nothing from those who are connected, and lets nobody in.
+        # A file that cannot be read takes nothing from those who are connected, and lets nobody in.
         file.write_text("{")
         time.sleep(1.1)
         assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (1,)
@@ -291,6 +325,41 @@ def test_addresses_and_files(module, users, tmp_path):
         (tmp_path / "wrong").write_text('{"users": [{"name": "ada", "scram": "x", "token": "y"}]}', encoding="utf-8")
         with pytest.raises(tm.RunError, match="the verifier of 'ada'"):
             mill.serve(users=tmp_path / "wrong")
+
+
+def test_a_file_that_others_may_write_is_refused(bank, module, users):
+    mill, server = bank
+    file, secrets = users
+    for mode in (0o664, 0o606, 0o666):
+        os.chmod(file, mode)
+        with pytest.raises(tm.RunError, match="others may write .*chmod go-w"):
+            mill.serve(users=file)
+        # One that has become so lets nobody in, while the server runs.
+        assert asked(server, "/tables/accounts", secrets["ada"])[0] == 503
+        assert "others may write" in tidemill("user", "list", file, code=2)
+    os.chmod(file, 0o644)
+    assert asked(server, "/tables/accounts", secrets["ada"])[0] == 200
+    with mill.serve(users=file):
+        pass
+
+
+def salt_of(server, user):
+    with asking(server, user) as one:
+        one.sendall(initial())
+        return answers(one, b"R")[0][1][4:].split(b",")[1]
+
+
+def test_salts_are_the_same_after_a_restart(module, users):
+    app, file = module(BANK, prelude="").app, users[0]
+    seen = []
+    # Meanwhile another user comes, and one goes.
+    changes = [("add", file, "new"), ("remove", file, "none")]
+    with app.start(workers=1) as mill:
+        for change in [*changes, ("list", file)]:
+            with mill.serve(users=file) as server:
+                seen.append({user: salt_of(server, user) for user in ("ada", "nobody", "another")})
+            tidemill("user", *change)
+    assert seen[0] == seen[1] == seen[2] and len(set(seen[0].values())) == 3
 
 
 @contextmanager

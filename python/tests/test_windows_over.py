@@ -91,7 +91,7 @@ def closes(events, by, windows, at=lambda e: e["at"]):
 
 
 def answers(events):
-    """What ``asked`` returns of a window."""
+    """Returns what ``asked`` returns of a window."""
     prices = [e["price"] for e in events]
     sizes = [e["size"] for e in events if e["size"] is not None]
     best = max(events, key=lambda e: e["price"])

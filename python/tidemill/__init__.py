@@ -19,6 +19,7 @@ refused where the function is defined.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._native import __version__
 from .aggregate import Aggregate
 from .app import App
 from .bodies import abort, emit, require
@@ -37,18 +38,19 @@ from .errors import (
     TidemillError,
 )
 from .generator import Generated, choice, constant, generator, nullable, sequence, uniform, zipf
+from .opened import Opened
 from .over import Windows, counting, session, sliding, tumbling
 from .own import SinkConnector, SourceConnector
 from .replies import Reply
 from .results import Collected
-from .schema import Event, Row, column, event_time, key
+from .schema import Event, Row, caller, column, event_time, key
 from .selection import Index, index
 from .serving import Server
 from .session import Flushed, Follower, Released, Savepoint, Session, Snapshot
 from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ticks, Transaction
 from .summary import RunSummary
 from .table import Table
-from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds
+from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds, truncate
 from .types import Decimal
 from .windows import Window, window
 
@@ -78,6 +80,7 @@ __all__ = [
     "Index",
     "LoadError",
     "MissedError",
+    "Opened",
     "PlanError",
     "Released",
     "Reply",
@@ -102,7 +105,9 @@ __all__ = [
     "Transaction",
     "Window",
     "Windows",
+    "__version__",
     "abort",
+    "caller",
     "choice",
     "column",
     "connect",
@@ -130,6 +135,7 @@ __all__ = [
     "sequence",
     "session",
     "sliding",
+    "truncate",
     "tumbling",
     "uniform",
     "window",
@@ -137,7 +143,8 @@ __all__ = [
 ]
 
 _LATER = {"AsyncSession": ".async_session", "Client": ".client", "connect": ".client"}
-"""Where these are. They need asyncio, HTTP or TLS, which take much memory and which a server of ours does not use."""
+"""The modules of these names. They need asyncio, HTTP or TLS, which take much memory and which a server of ours does
+not use."""
 
 
 def __getattr__(name: str) -> Any:

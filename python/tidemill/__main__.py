@@ -11,7 +11,7 @@ from types import TracebackType
 from . import _native
 from .errors import CompileError, LoadError, TidemillError
 from .loading import load
-from .serving import interruptible
+from .serving import Interrupted, interruptible
 
 EXIT_PROGRAM = 1
 """The exit code where the user's file or its plan is at fault."""
@@ -23,18 +23,37 @@ EXIT_INTERRUPTED = 130
 def main() -> int:
     """Runs the command; returns its exit code (docs/command-line.md lists them)."""
     try:
-        with interruptible() if sys.argv[1:2] == ["serve"] else nullcontext():
+        _take_descriptors()
+        with interruptible() if sys.argv[1:2] in (["run"], ["serve"]) else nullcontext():
             return _native.main(sys.argv, load)
-    except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted before the first event\n")
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        _say("error: interrupted before the first event\n")
+        return 128 + interrupt.signal if isinstance(interrupt, Interrupted) else EXIT_INTERRUPTED
     except Exception as error:
-        sys.stderr.write(_account_of(error))
+        _say(_account_of(error))
         return EXIT_PROGRAM
 
 
+def _take_descriptors() -> None:
+    """Opens those of the standard streams that are closed, so that no file gets their numbers, and what is written to
+    a stream never goes into a file. None is opened for writing, so that a sink that would write to it is refused."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The least number that is free is taken, so it is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+
+
+def _say(text: str) -> None:
+    # None where it was closed when the process began.
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+
+
 def _account_of(error: Exception) -> str:
-    """What went wrong while the application was loaded: the place in the user's file, then what."""
+    """Returns the message for an error while the application was loaded: the place in the user's file, then the
+    fault."""
     if isinstance(error, LoadError):
         return f"error: {error}\n"
     if isinstance(error, CompileError):

@@ -43,7 +43,7 @@ Output = str | Callable[[Any], object] | OwnSink
 
 
 def is_same_output(one: Output, other: Output) -> bool:
-    """Whether a stream would go to the same place. A function that was defined again as it was is the same."""
+    """Returns whether a stream would go to the same place. A function that was defined again as it was is the same."""
     if isinstance(one, FunctionType) and isinstance(other, FunctionType):
         same_names = one.__globals__ is other.__globals__ and not _is_bound(one) and not _is_bound(other)
         return one is other or (same_names and _instructions(one.__code__) == _instructions(other.__code__))
@@ -51,12 +51,12 @@ def is_same_output(one: Output, other: Output) -> bool:
 
 
 def _is_bound(function: FunctionType) -> bool:
-    """Whether a function was defined with values that another of the same code may not have."""
+    """Returns whether a function was defined with values that another of the same code may not have."""
     return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
 def _instructions(code: CodeType) -> tuple[object, ...]:
-    """What code does, wherever it stands."""
+    """Returns the instructions of code, wherever it stands."""
     constants = [_instructions(c) if isinstance(c, CodeType) else (type(c), c) for c in code.co_consts]
     return code.co_name, code.co_code, code.co_names, code.co_varnames, constants
 
@@ -74,8 +74,8 @@ class Frame(Protocol):
     def __len__(self) -> int:
         """The number of rows."""
 
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """One dict per row."""
+    def to_pylist(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """One dict per row, of so many rows at most."""
 
 
 SENT = '{"kind": "sent"}'
@@ -106,7 +106,9 @@ class Job:
     options: Mapping[str, str] = field(default_factory=dict)
     """Those that are given, by name, as the command line has them."""
     keep: Mapping[str, int] = field(default_factory=dict)
-    """How many of the last events of a stream a session keeps, by its label."""
+    """The number of the last events of a stream that a session keeps, by its label."""
+    time: int | None = None
+    """The time of day at the beginning, microseconds since 1970, which a session sets by hand from then on."""
 
 
 @dataclass(frozen=True)
@@ -175,15 +177,36 @@ def serve(
     tls: tuple[str, str] | None,
     insecure: bool,
     limits: Mapping[str, float],
+    launch: tuple[str, list[str], dict[str, str]] | None,
 ) -> NativeServer:
     """Serves a session. ``tls``: the files of a certificate and its key. ``limits``: those of
-    ``serving.Limits`` by name. Raises ``RunError``."""
-    return _native.serve(session, host, port, postgres_port, users, tls, insecure, limits)
+    ``serving.Limits`` by name. ``launch``: what processes of queries are started with. Raises ``RunError``."""
+    return _native.serve(session, host, port, postgres_port, users, tls, insecure, limits, launch)
 
 
-def close(session: NativeSession) -> Outcome:
+def answer_queries_with(answered: Callable[..., object], prepare: Callable[[int], None], memory_max: int) -> None:
+    """Answers the queries of the server that has started this process, until it ends. ``prepare`` is called after each
+    with the memory that it had."""
+    _native.answer_queries_with(answered, prepare, memory_max)
+
+
+def read_state(path: str) -> tuple[str, int, dict[str, Frame]]:
+    """A state as it stands: the application's name, the last epoch that was known to be durable, and its tables by
+    name. Raises ``RunError``."""
+    name, epoch, tables = _native.read_state(path)
+    return name, epoch, dict(tables)
+
+
+def read_stream(path: str, stream: str, after: int) -> tuple[int, int, list[tuple[int, Frame]]]:
+    """The events of a stream that a state's log has after an epoch: the epoch of the newest checkpoint, the last one
+    that was known to be durable, and the events by epoch. Raises ``RunError``."""
+    begun, through, epochs = _native.read_stream(path, stream, after)
+    return begun, through, list(epochs)
+
+
+def close(session: NativeSession, gives_up: bool) -> Outcome:
     """Waits for the end of a session. Raises ``RunError``."""
-    outcome = session.close()
+    outcome = session.close(gives_up)
     return Outcome(json.loads(outcome.summary), dict(outcome.collected), dict(outcome.tables))
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+__version__: str
+"""The version of the package, which is that of the crates."""
+
 def analyze(plan_json: str) -> str:
     """Checks and types a plan: ``{"program": ...}`` or ``{"errors": [PlanError, ...]}``. Raises
     ``ValueError`` where the text is not a plan."""
@@ -31,6 +34,12 @@ def run(job: Any) -> Outcome:
 def start(job: Any) -> Session:
     """Starts a ``tidemill._engine.Job`` as a session. Raises ``tidemill.RunError``."""
 
+def read_state(path: str) -> tuple[str, int, dict[str, Frame]]:
+    """A state as it stands: the application's name, an epoch, and the tables by name."""
+
+def read_stream(path: str, stream: str, after: int) -> tuple[int, int, list[tuple[int, Frame]]]:
+    """The epoch of the newest checkpoint, the last one, and the events of a stream by epoch."""
+
 class Session:
     """A running application. Every wait raises what a signal's handler raises."""
 
@@ -41,6 +50,9 @@ class Session:
     def send(self, source: str, item: object, timeout: float | None, /) -> tuple[int, bool]:
         """Sends an Arrow object or a ``Frame``: the number of its events that were sent in time, and whether these are
         all."""
+
+    def pass_until(self, time: int, /) -> None:
+        """Lets the time of day go on to this one, where the job has set it."""
 
     def punctuate(self, source: str, time: int, /) -> None:
         """No event of a source with a time below comes any more."""
@@ -76,8 +88,9 @@ class Session:
     def stop(self) -> None:
         """Asks the run to end after the current epoch."""
 
-    def close(self) -> Outcome:
-        """Sends nothing more, and waits for the end of the run."""
+    def close(self, gives_up: bool, /) -> Outcome:
+        """Sends nothing more, and waits for the end of the run; unless it gives up, also for room on the disk and for
+        file descriptors."""
 
     def source_of(self, procedure: str, /) -> str:
         """The source that the calls of a transaction are events of. Raises ``tidemill.PlanError``."""
@@ -109,6 +122,10 @@ class Server:
     def postgres_url(self) -> str | None:
         """Where clients of PostgreSQL connect to."""
 
+    @property
+    def notice(self) -> str | None:
+        """What its user should know, if there is something."""
+
     def metrics(self) -> Metrics:
         """What it counts."""
 
@@ -127,9 +144,14 @@ def serve(
     tls: tuple[str, str] | None,
     insecure: bool,
     limits: Mapping[str, float],
+    launch: tuple[str, list[str], dict[str, str]] | None,
     /,
 ) -> Server:
-    """Serves a session over HTTP and to clients of PostgreSQL. Raises ``tidemill.RunError``."""
+    """Serves a session over HTTP and to clients of PostgreSQL. ``launch``: what processes of queries are started with.
+    Raises ``tidemill.RunError``."""
+
+def answer_queries_with(answered: Callable[..., Any], prepare: Callable[[int], None], memory_max: int, /) -> None:
+    """Answers the queries of the server that has started this process, until it ends."""
 
 class Follower:
     """A reader of a stream."""
@@ -171,4 +193,4 @@ class Frame:
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
-    def to_pylist(self) -> list[dict[str, Any]]: ...
+    def to_pylist(self, limit: int | None = None) -> list[dict[str, Any]]: ...

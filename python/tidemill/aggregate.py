@@ -42,5 +42,5 @@ class Aggregate(Record):
         raise BodyOnlyError("merge()")
 
     def value(self) -> Any:
-        """What the window is asked for."""
+        """The value that the window is asked for."""
         raise BodyOnlyError("value()")

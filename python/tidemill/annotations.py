@@ -54,7 +54,8 @@ class AnnotationReader:
         self._allowed = EVENT_TYPES if lists_allowed else ROW_TYPES
 
     def of_function(self, function: FunctionType) -> AnnotationReader:
-        """The same for the annotations of a function's parameters, which refer to names where it was defined."""
+        """Returns a reader for the annotations of a function's parameters, which refer to names where it was
+        defined."""
         owner = function.__name__ if function.__name__.isidentifier() else self._owner
         return AnnotationReader(owner, False, (function.__globals__, self._namespaces[1]))
 

@@ -18,16 +18,18 @@ from .deriving import Derivation, check_nested, taken
 from .errors import PlanError, RunError
 from .inputs import declared_schema, first_rows, input_of, kept_events
 from .joins import How, On, joining
-from .lateness import Duration, Lateness, idle_of, lateness_of, remember_of
+from .lateness import Duration, Lateness, ahead_of, idle_of, lateness_of, remember_of
 from .latest import add_latest
 from .names import checked, collection_name, foreign, type_name
+from .notebook import table_html
+from .opened import Opened
 from .options import Epoch, Logging, Path, RunOptions, Sync
-from .over import By, Length, Windows, duration_value, offset, parts_of
+from .over import By, Length, Windows, duration_value, expiry, offset, parts_of
 from .own import SinkConnector
-from .picked import first_definition, top_definition
+from .picked import first_definition, late_inputs, top_definition
 from .plan import PlanBuilder
 from .results import Collected
-from .schema import Event, Row
+from .schema import MISSING, Event, Row
 from .selection import Index, indexed
 from .serving import Place, serve
 from .session import Session
@@ -83,6 +85,20 @@ class App:
     def __repr__(self) -> str:
         return f"<app {self.name}>"
 
+    def _repr_html_(self) -> str:
+        """Its declarations, for notebooks."""
+        kinds: dict[str, Collection[str]] = {
+            "table": self._tables,
+            "source": self._sources,
+            "stream": [*self._derived, *self._ticks, *self._batches, *self._picked],
+            "transaction": self._transactions,
+            "window": self._windows,
+            "join": self._joins,
+            "sink": [name for name, _ in self._plan.sinks()],
+        }
+        rows = [(kind, name) for kind, names in kinds.items() for name in names]
+        return table_html(repr(self), ("kind", "name"), rows)
+
     @property
     def tables(self) -> Mapping[str, Table[Any]]:
         """The tables by name."""
@@ -110,7 +126,7 @@ class App:
 
     def streams(self) -> list[Stream[Any]]:
         """All streams: of sources, ticks, filters, maps, transactions, windows and joins, what each of these puts
-        aside, and the rows that wake."""
+        aside, and those of tables."""
         streams: list[Stream[Any]] = []
         for source in self._sources.values():
             streams += [source, source.late, source.bad]
@@ -128,7 +144,7 @@ class App:
         for join in self._joins.values():
             streams += [join.joined, join.failed]
         streams += self._picked.values()
-        of_tables = [stream for table in self.tables.values() for stream in (table.woken, table.changes)]
+        of_tables = [stream for table in self.tables.values() for stream in table._streams()]
         return streams + [stream for stream in of_tables if self._plan.schema(stream.label) is not None]
 
     # Declarations.
@@ -142,20 +158,27 @@ class App:
         *,
         indexes: Iterable[Index] = (),
         changes: bool = False,
+        was: str | None = None,
+        expire: Length | None = None,
         replace: bool = False,
     ) -> Table[R]:
         """A shared table of the rows of a class with at least one ``tm.key()``.
 
         ``rows`` is its content when a run begins: a connector (``tm.csv(...)``), Arrow data, or an
         iterable of dicts. ``indexes`` are columns by which rows are found (``tm.index``). With ``changes`` the
-        stream ``table.changes`` has what is written to it. Raises ``PlanError``.
+        stream ``table.changes`` has what is written to it. ``was`` is its name in an earlier version of the schema:
+        a state that has no table of this name migrates that one. With ``expire`` rows are deleted so long after their
+        last write (``"15m"``, a ``timedelta``, or a number where event times are ints), or at the time in the column of
+        that name, and go to ``table.expired``; the table has a column ``gone_at`` with this time. Raises
+        ``PlanError``.
         """
         schema = declared_schema(row, Row, "a table", "tm.Row")
         own_name = checked(name or collection_name(row), "table")
         if not schema.keys:
             hint = f"mark a column of {schema.name} with tm.key(), such as 'id: str = tm.key()'"
             raise PlanError("no column is the key", hint, f"table '{own_name}'")
-        table: Table[R] = Table(self, own_name, schema, rows, indexed(own_name, schema, indexes), changes)
+        index, expires = indexed(own_name, schema, indexes), expiry(expire, schema, f"table '{own_name}'")
+        table: Table[R] = Table(self, own_name, schema, rows, index, changes, was, expires)
         conversions = compile_conversions(own_name, schema)
         definition = table._definition({column: compiled.node for column, compiled in conversions.items()})
 
@@ -175,6 +198,9 @@ class App:
         name: str | None = None,
         *,
         idle: Duration | None = None,
+        ahead: Duration | None = MISSING,
+        remember: Duration | None = None,
+        keys: int | None = None,
         replace: bool = False,
     ) -> Source[E]:
         """A stream of events from outside.
@@ -185,16 +211,31 @@ class App:
         latest event so far an event may be; one that breaks this goes to ``.late``. Records that
         cannot be decoded go to ``.bad``. ``idle`` (``"30s"`` or a ``timedelta``): without input for so long, the source
         holds no other source back until its next event, which may be late then; with a state such a decision is kept
-        like an event. Raises ``PlanError``.
+        like an event. ``ahead`` (``"1d"`` or a ``timedelta``) is how far ahead of the machine's clock the ``tm.Time``
+        of an event may be when it is taken, ``None`` for any: what is further ahead is refused to its sender, and goes
+        to ``.bad`` where it is read. Without ``ahead`` it is a day for events that are sent and for files that are
+        followed, and any elsewhere. ``remember`` and ``keys`` are as of :meth:`requests`: what clients push may have a
+        key, and be pushed again with it; it is taken once. Raises ``PlanError``.
         """
         schema = declared_schema(event, Event, "a source", "tm.Event")
         own_name = checked(name or collection_name(event), "source")
         if connector is not None and not isinstance(connector, Connector):
             hint = f"write tm.csv(...) or another connector; give data to app.run({{{own_name!r}: ...}})"
             raise PlanError(f"{type_name(connector)} is not a connector", hint, f"stream '{own_name}'")
+        for field in schema.callers.values():
+            hint = "declare the source with app.requests(...), or write the field without tm.caller()"
+            raise PlanError(
+                f"'{field}' has the caller, and events that are no calls have none", hint, f"stream '{own_name}'"
+            )
         units = lateness_of(lateness, schema, f"stream '{own_name}'")
         silence = idle_of(idle, schema, f"stream '{own_name}'")
-        return self._add_source(Source(self, own_name, schema, connector, units, silence), replace)
+        bound = ahead_of(ahead, schema, f"stream '{own_name}'")
+        kept = remember_of(remember, keys, schema, f"stream '{own_name}'") if remember or keys else None
+        if kept is not None and connector is not None:
+            hint = "leave remember out: nothing is pushed to a source with a connector"
+            raise PlanError("a source that is read has no keys", hint, f"stream '{own_name}'")
+        source: Source[E] = Source(self, own_name, schema, connector, units, silence, remembers=kept, ahead=bound)
+        return self._add_source(source, replace)
 
     def _add_source(self, source: Source[E], replace: bool) -> Source[E]:
         def same() -> bool:
@@ -212,6 +253,7 @@ class App:
         name: str | None = None,
         *,
         remember: Duration | None = None,
+        keys: int | None = None,
         replace: bool = False,
     ) -> Source[E]:
         """A source fed by clients: each of its events is a call of the one transaction that takes them.
@@ -221,13 +263,19 @@ class App:
         time of what has passed, so that windows over time, and ``wake``, work on calls; then another source brings
         times. A call is made by ``call`` of a session, or over HTTP (``serve``). ``remember`` (``"24h"`` or a
         ``timedelta``): a call may have a key, and be made again with it; for so long it is not run again, but gets the
-        reply of the first. Raises ``PlanError``.
+        reply of the first. ``keys``: so many keys are kept at a time, at most, 1,048,576 unless given; with a state
+        they are on the disk. A field that is marked with ``tm.caller()`` has the user who calls. Raises ``PlanError``.
         """
         schema = declared_schema(event, Event, "a source of calls", "tm.Event")
         own_name = checked(name or collection_name(event), "source")
-        kept = remember_of(remember, schema, f"stream '{own_name}'")
+        kept = remember_of(remember, keys, schema, f"stream '{own_name}'")
         source: Source[E] = Source(self, own_name, schema, None, 0, None, schema.event_time is not None, kept)
         return self._add_source(source, replace)
+
+    def retire(self, source: str) -> None:
+        """Says that a source of an earlier version is not wanted any more. A state then migrates without it: what is
+        held back of it is dropped, and it holds back no other source. Raises ``PlanError``."""
+        self._plan.retire(checked(source, "source"))
 
     @declaration
     def transaction(
@@ -454,10 +502,13 @@ class App:
         ref: ir.EmittedRef = {"emitted": {"transaction": own_name, "name": "top"}}
         return self._pick(definition, ref, name, replace)
 
-    def _first(self, stream: Stream[E], by: object, within: Length, name: str | None, replace: bool) -> Stream[E]:
+    def _first(
+        self, stream: Stream[E], by: object, within: Length, late: object, name: str | None, replace: bool
+    ) -> Stream[E]:
         """The first events of a stream by fields."""
         own_name = self._pick_name(stream, "first", name)
-        definition = first_definition(own_name, stream._ref, by, within)
+        inputs = [stream._ref, *late_inputs(own_name, stream, late)]
+        definition = first_definition(own_name, inputs, by, within)
         return self._pick(definition, {"committed": own_name}, name, replace)
 
     def _latest(self, stream: Stream[E], by: object, name: str | None, replace: bool) -> Table[Any]:
@@ -480,7 +531,7 @@ class App:
     def _derivation(
         self, stream: Stream[Any], roles: Mapping[str, object], name: str | None, replace: bool
     ) -> Derivation:
-        """What declares a filter or a map."""
+        """Returns an object that declares a filter or a map."""
         return Derivation(stream, roles, name, replace)
 
     def _forget_transaction(self, name: str) -> None:
@@ -573,8 +624,13 @@ class App:
         sync: Sync | None = None,
         memory: str | None = None,
         logging: Logging | None = None,
+        checkpoint_every: str | None = None,
+        checkpoint_bytes: str | None = None,
+        checkpoint_replay: str | None = None,
+        keys_in_memory: int | None = None,
         savepoint: str | None = None,
         final: bool = False,
+        end: str | Collection[str] | None = None,
         seed: Path | None = None,
         epoch_records: Path | None = None,
     ) -> RunSummary:
@@ -602,7 +658,7 @@ class App:
         - ``state``: a directory, made if missing, that makes the run durable: after a crash at any moment the next
           run with it continues as if there had been none (docs/recovery.md). It belongs to this application.
 
-        These four need a ``state``:
+        These need a ``state``:
 
         - ``sync``: when results are released: ``"epoch"`` (unless given) when they are durable; with a time such as
           ``"50ms"`` before that, with a sync that often. What was released since the last sync is then lost if the
@@ -611,7 +667,14 @@ class App:
           are needed.
         - ``logging``: ``"border"`` (unless given) logs what the sources gave, of which a replay makes the rest;
           ``"full"`` also logs what each transaction gave, which a replay is compared with.
+        - ``checkpoint_replay``: checkpoints are so frequent that the replay after a crash takes about this time at
+          most; ``"30s"`` unless given. ``checkpoint_bytes``: the bytes of log between two, ``"1GiB"`` unless given.
+          ``checkpoint_every``: the time between two, such as ``"60s"``, where events come.
+        - ``keys_in_memory``: about so many keys of calls are in memory, 1,048,576 unless given; older ones are looked
+          up in the state.
         - ``savepoint``: keeps a savepoint of this name: the state as it is when the run begins, and the log after it.
+        - ``end``: names of windows, joins and other operators that are others now, or gone: before all else the program
+          as it was closes what they have open (docs/recovery.md).
 
         And these do not:
 
@@ -632,8 +695,13 @@ class App:
             sync=sync,
             memory=memory,
             logging=logging,
+            checkpoint_every=checkpoint_every,
+            checkpoint_bytes=checkpoint_bytes,
+            checkpoint_replay=checkpoint_replay,
+            keys_in_memory=keys_in_memory,
             savepoint=savepoint,
             final=final or None,
+            end=end or None,
             seed=seed,
             epoch_records=epoch_records,
         )
@@ -653,8 +721,13 @@ class App:
         sync: Sync | None = None,
         memory: str | None = None,
         logging: Logging | None = None,
+        checkpoint_every: str | None = None,
+        checkpoint_bytes: str | None = None,
+        checkpoint_replay: str | None = None,
+        keys_in_memory: int | None = None,
         savepoint: str | None = None,
         final: bool = False,
+        end: str | Collection[str] | None = None,
         seed: Path | None = None,
         epoch_records: Path | None = None,
         keep: Mapping[Stream[Any] | str, int] | None = None,
@@ -683,13 +756,31 @@ class App:
             sync=sync,
             memory=memory,
             logging=logging,
+            checkpoint_every=checkpoint_every,
+            checkpoint_bytes=checkpoint_bytes,
+            checkpoint_replay=checkpoint_replay,
+            keys_in_memory=keys_in_memory,
             savepoint=savepoint,
             final=final or None,
+            end=end or None,
             seed=seed,
             epoch_records=epoch_records,
         )
         job = dataclasses.replace(self._job(data, options, sends=True), keep=kept)
         return Session(self, _engine.start(job))
+
+    def open(self, state: Path) -> Opened:
+        """Opens a state to be read, also while a run goes on with it:
+
+            opened = app.open("./state")
+            print(opened.epoch, opened.row(accounts, "ada"))
+
+        Its tables are as they were after the last epoch that is known to be durable. They are those of the newest
+        checkpoint, and what is logged after it is run again for that by a serial interpreter, by the program that the
+        state has recorded. Nothing is written. Raises ``RunError`` where it is no state, or that of another
+        application.
+        """
+        return Opened(self, state)
 
     def _names_of(self, stream: Stream[Any] | str) -> tuple[str, str]:
         """The label of a stream, and its name in the run."""
@@ -714,7 +805,7 @@ class App:
         quiet: bool = False,
         **options: Any,
     ) -> RunSummary:
-        """Starts the application and serves it over HTTP, until Ctrl-C or SIGTERM (docs/server.md).
+        """Starts the application and serves it over HTTP, until Ctrl-C, SIGTERM or SIGHUP (docs/server.md).
 
         Clients of PostgreSQL are served on a port of their own, unless ``postgres`` is ``False``: 5433, or any that is
         free if ``port`` is 0.
@@ -758,6 +849,11 @@ class App:
             sinks=sinks,
             options=(options or RunOptions()).texts(),
         )
+
+    def _trial_job(self, options: RunOptions, keep: Mapping[str, int]) -> Job:
+        """The job of a trial: all sources are sent to, and nothing is written."""
+        job = self._job(None, options, (), sends=True)
+        return dataclasses.replace(job, sources=dict.fromkeys(self._sources, SENT), keep=keep)
 
     def _served(self) -> Job:
         """The job of a session, for the command that serves."""

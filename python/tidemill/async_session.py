@@ -1,4 +1,4 @@
-"""The same session for ``asyncio``: what ``async with app.start()`` gives."""
+"""A session for ``asyncio``: the result of ``async with app.start()``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AsyncSession:
-    """The same session for ``async with app.start() as mill``: its methods are awaited. They wait on threads."""
+    """A session for ``async with app.start() as mill``: its methods are awaited. They wait on threads."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -42,6 +42,7 @@ class AsyncSession:
         self,
         procedure: Transaction | str,
         event: object = None,
+        /,
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from . import exchange
-from .errors import RunError, TidemillError
-from .exchange import Answer, Request, Streamed
-from .replies import Reply
+from .declared import Types
+from .errors import RunError, SchemaError, TidemillError
+from .exchange import Answer, Kept, Request, Streamed
+from .own_names import hides_no_procedure
+from .replies import BOTH, Reply
 
 __all__ = ["AsyncClient", "AsyncStreaming", "Client", "Streaming", "connect"]
 
@@ -41,6 +43,9 @@ class Client:
     where it cannot be reached or its run is over. After a ``BusyError`` nothing was done, and the call may be made
     again. After another ``RunError`` the call may have run or not; one with an ``idempotency_key=`` may be made again.
 
+    A procedure may have the name of a method of the client: ``client.close(account="ada")`` calls it, since ``close``
+    takes no ``account``, and ``client.call("close")`` does in any case.
+
     ``async with tm.connect(url) as client`` gives an :class:`AsyncClient`.
     """
 
@@ -60,6 +65,7 @@ class Client:
         self._free: list[tuple[float, HTTPConnection]] = []
         self._lock = threading.Lock()
         self._asynchronous: AsyncClient | None = None
+        self._types: Types | None = None
 
     def __repr__(self) -> str:
         return f"<client of {self._url}>"
@@ -92,10 +98,18 @@ class Client:
         call.__name__ = name
         return call
 
+    @hides_no_procedure
     def call(
-        self, procedure: str, /, *, idempotency_key: str | None = None, durable: bool = True, **fields: Any
+        self,
+        procedure: str,
+        event: Mapping[str, Any] | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        durable: bool = True,
+        **fields: Any,
     ) -> Reply:
-        """Calls a transaction by its name.
+        """Calls a transaction by its name: with these fields, or with those of an event, which may have any name.
 
         The reply comes when the call is durable; with ``durable=False`` as soon as it has run: a crash of the server
         may then take it back.
@@ -104,8 +118,10 @@ class Client:
         the key gets the reply of the first, for as long as ``app.requests(..., remember=...)`` says. Raises
         ``IdempotencyError`` where the key cannot be taken.
         """
-        return exchange.reply(self._ask(exchange.call(procedure, fields, idempotency_key, durable)))
+        types, given = self._declared(), _given(event, fields)
+        return exchange.reply(self._ask(exchange.call(procedure, given, idempotency_key, durable)), procedure, types)
 
+    @hides_no_procedure
     def call_all(
         self,
         procedure: str,
@@ -124,13 +140,22 @@ class Client:
         keys = [None] * len(events) if idempotency_keys is None else list(idempotency_keys)
         lines = [exchange.line(procedure, event, key, durable) for event, key in zip(events, keys, strict=True)]
         parts = [lines[first : first + _TOGETHER] for first in range(0, len(lines), _TOGETHER)]
+        types = self._declared()
         connection = self._new()
         try:
-            return self._read(lambda: self._called(connection, parts))
+            return self._read(lambda: self._called(connection, procedure, types, parts))
         finally:
             connection.close()
 
-    def _called(self, connection: HTTPConnection, parts: list[list[bytes]]) -> list[Reply | TidemillError]:
+    def _declared(self) -> Types:
+        """The types of the application, which are asked for once."""
+        if self._types is None:
+            self._types = exchange.types(self._ask(exchange.described()))
+        return self._types
+
+    def _called(
+        self, connection: HTTPConnection, procedure: str, types: Types, parts: list[list[bytes]]
+    ) -> list[Reply | TidemillError]:
         request = exchange.calls()
         connection.putrequest(request.method, request.path)
         for name, value in {**request.headers, **self._own}.items():
@@ -147,7 +172,7 @@ class Client:
                 if not line:
                     raise EOFError("the connection was closed")
                 try:
-                    outcomes.append(exchange.reply(exchange.answer_of(self._url, line)))
+                    outcomes.append(exchange.reply(exchange.answer_of(self._url, line), procedure, types))
                 except TidemillError as error:
                     outcomes.append(error)
 
@@ -161,30 +186,60 @@ class Client:
         connection.send(exchange.chunk(b""))
         return outcomes
 
-    def push(self, source: str, events: Iterable[dict[str, Any]] | object) -> int:
+    @hides_no_procedure
+    def push(
+        self, source: str, events: Iterable[dict[str, Any]] | object, *, idempotency_key: str | None = None
+    ) -> int:
         """Sends events to a source without a connector; all of them, or none where one is wrong.
 
         They are dicts, or an Arrow object: whatever has ``__arrow_c_stream__``, such as a table of pyarrow or a frame
         of polars, with a column for each field of the event.
 
-        They are in the history when it returns: the number of an epoch that follows them. Raises ``SchemaError`` for a
-        wrong event, and as a call does.
+        They are in the history when it returns: the number of an epoch that follows them. With an ``idempotency_key``
+        the same events may be pushed again: they are taken once, and each push with the key gets the number of the
+        first, for as long as ``app.source(..., remember=...)`` says. Raises ``SchemaError`` for a wrong event, and as a
+        call does.
         """
-        return exchange.pushed(self._ask(exchange.push(source, events)))
+        return exchange.pushed(self._ask(exchange.push(source, events, idempotency_key)))
 
+    @hides_no_procedure
     def row(self, table: str, *key: object) -> dict[str, Any] | None:
         """The row of a table by its key; ``None`` if there is none."""
-        return exchange.row(self._ask(exchange.ask_row(table, key)))
+        types = self._declared()
+        return exchange.row(self._ask(exchange.ask_row(table, key)), table, types)
 
+    @hides_no_procedure
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of a table, sorted by key. Raises ``RunError``."""
+        types = self._declared()
+        return exchange.all_rows(self._ask(exchange.ask_rows(table)), table, types)
+
+    @hides_no_procedure
+    def metrics(self) -> str:
+        """Returns the server's metrics, in the format of OpenMetrics. Raises ``RunError``."""
+        return exchange.counted(self._ask(exchange.metrics()))
+
+    @hides_no_procedure
     def sql(self, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The rows that a query over the tables gives, with values as in JSON Lines."""
+        """The rows that a query over the tables gives: decimals, instants and bytes are those of Python."""
         return exchange.rows(self._ask(exchange.query(query, parameters)))
 
+    @hides_no_procedure
+    def savepoint(self, name: str | None = None) -> Kept:
+        """Makes a savepoint of the state that is served, of an epoch that contains everything that was answered before.
+
+        Without a name it is ``epoch-`` and the epoch's number. Raises ``RunError`` where none is made: without a state,
+        for a name that is taken or none, without the right, where the disk is full.
+        """
+        return exchange.kept(self._ask(exchange.savepoint(name)))
+
+    @hides_no_procedure
     def follow(self, stream: str, after: str | None = None) -> Streaming:
         """The events of a stream as they are released, from now on or after a position, until the server ends.
 
         Raises ``GoneError`` where the events after the position are not kept any more.
         """
+        types = self._declared()
         connection = self._new()
         try:
             response = self._sent(connection, exchange.follow(stream, after))
@@ -194,8 +249,9 @@ class Client:
             connection.close()
             raise
         # Its headers are here, so it follows from now on.
-        return Streaming(stream, connection, lambda: self._read(response.read1))
+        return Streaming(stream, types, connection, lambda: self._read(response.read1))
 
+    @hides_no_procedure
     def close(self) -> None:
         """Closes the connections."""
         with self._lock:
@@ -216,7 +272,7 @@ class Client:
         else:
             with self._lock:
                 self._free.append((time.monotonic(), connection))
-        return Answer(self._url, response.status, text)
+        return Answer(self._url, response.status, text, types=response.headers.get(exchange.TYPES))
 
     def _sent(self, connection: HTTPConnection, request: Request) -> HTTPResponse:
         def send() -> HTTPResponse:
@@ -229,6 +285,8 @@ class Client:
         try:
             return read()
         except (OSError, EOFError, HTTPException) as error:
+            # It may be served anew, with other types.
+            self._types = None
             raise _unreachable(self._url, error) from error
 
     def _connection(self) -> HTTPConnection:
@@ -254,9 +312,9 @@ class Streaming:
     Raises ``MissedError`` where events were left out because this reader was too slow; it may be read on after that.
     """
 
-    def __init__(self, stream: str, connection: HTTPConnection, read: Callable[[], bytes]) -> None:
+    def __init__(self, stream: str, types: Types, connection: HTTPConnection, read: Callable[[], bytes]) -> None:
         self._stream, self._connection, self._read = stream, connection, read
-        self._events = exchange.Events(stream)
+        self._events = exchange.Events(stream, types)
         self.position: str | None = None
         """The position after the last event that was read: ``follow(stream, after=...)`` goes on there."""
 
@@ -290,7 +348,7 @@ class Streaming:
 
 
 class AsyncClient:
-    """The same for ``asyncio``: its methods are awaited, and what is awaited together is on its way together.
+    """A client for ``asyncio``: its methods are awaited, and what is awaited together is on its way together.
 
     It belongs to one event loop. ``connections_max``: the most connections for reads, pushes and queries; more wait.
     """
@@ -310,6 +368,7 @@ class AsyncClient:
         self._free: list[tuple[float, _Connection]] = []
         self._room = asyncio.Semaphore(connections_max)
         self._calls: _Calls | None = None
+        self._types: asyncio.Future[Types] | None = None
 
     def __repr__(self) -> str:
         return f"<client of {self._url}>"
@@ -324,30 +383,63 @@ class AsyncClient:
         call.__name__ = name
         return call
 
+    @hides_no_procedure
     async def call(
-        self, procedure: str, /, *, idempotency_key: str | None = None, durable: bool = True, **fields: Any
+        self,
+        procedure: str,
+        event: Mapping[str, Any] | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        durable: bool = True,
+        **fields: Any,
     ) -> Reply:
         """``Client.call``. The calls that are under way share a connection, and run in the order in which they were
         made."""
-        line = exchange.line(procedure, fields, idempotency_key, durable)
+        line = exchange.line(procedure, _given(event, fields), idempotency_key, durable)
         if self._calls is None or self._calls.is_over():
             self._calls = _Calls(self)
-        return exchange.reply(await self._waited(self._calls.make(line)))
+        # It is made at once, so that calls keep their order.
+        made = self._calls.make(line)
+        answer = await self._waited(made)
+        return exchange.reply(answer, procedure, await self._declared())
 
-    async def push(self, source: str, events: Iterable[dict[str, Any]] | object) -> int:
+    async def _declared(self) -> Types:
+        """The types of the application, which are asked for once."""
+        if self._types is None or (self._types.done() and self._types.exception() is not None):
+            self._types = asyncio.ensure_future(self._asked())
+        return await asyncio.shield(self._types)
+
+    async def _asked(self) -> Types:
+        return exchange.types(await self._ask(exchange.described()))
+
+    @hides_no_procedure
+    async def push(
+        self, source: str, events: Iterable[dict[str, Any]] | object, *, idempotency_key: str | None = None
+    ) -> int:
         """``Client.push``."""
-        return exchange.pushed(await self._ask(exchange.push(source, events)))
+        return exchange.pushed(await self._ask(exchange.push(source, events, idempotency_key)))
 
+    @hides_no_procedure
     async def row(self, table: str, *key: object) -> dict[str, Any] | None:
         """``Client.row``."""
-        return exchange.row(await self._ask(exchange.ask_row(table, key)))
+        types = await self._declared()
+        return exchange.row(await self._ask(exchange.ask_row(table, key)), table, types)
 
+    @hides_no_procedure
     async def sql(self, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """``Client.sql``."""
         return exchange.rows(await self._ask(exchange.query(query, parameters)))
 
+    @hides_no_procedure
+    async def savepoint(self, name: str | None = None) -> Kept:
+        """``Client.savepoint``."""
+        return exchange.kept(await self._ask(exchange.savepoint(name)))
+
+    @hides_no_procedure
     async def follow(self, stream: str, after: str | None = None) -> AsyncStreaming:
         """``Client.follow``: ``async for event in await client.follow(stream)``."""
+        types = await self._declared()
         connection = await self._new()
         try:
             status, headers = await self._waited(connection.ask(self._own, exchange.follow(stream, after)))
@@ -357,8 +449,9 @@ class AsyncClient:
         except BaseException:
             connection.close()
             raise
-        return AsyncStreaming(stream, connection, lambda: self._waited(connection.chunk()))
+        return AsyncStreaming(stream, types, connection, lambda: self._waited(connection.chunk()))
 
+    @hides_no_procedure
     async def close(self) -> None:
         """Closes the connections."""
         free, self._free = self._free, []
@@ -381,7 +474,7 @@ class AsyncClient:
                 connection.close()
             else:
                 self._free.append((time.monotonic(), connection))
-            return Answer(self._url, status, text)
+            return Answer(self._url, status, text, types=headers.get(exchange.TYPES))
 
     def _idle(self) -> _Connection | None:
         while self._free:
@@ -402,6 +495,8 @@ class AsyncClient:
         except asyncio.TimeoutError as error:
             raise _unreachable(self._url, "timed out") from error
         except (OSError, EOFError, ValueError) as error:
+            # It may be served anew, with other types.
+            self._types = None
             raise _unreachable(self._url, error) from error
 
 
@@ -419,8 +514,8 @@ class _Calls:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def is_over(self) -> bool:
-        """Whether no call can be made any more: it was closed, or nobody has used it for so long that the server may
-        be about to close it."""
+        """Returns whether no call can be made any more: it was closed, or nobody has used it for so long that the
+        server may be about to close it."""
         is_silent = not self._waiting and time.monotonic() - self._heard > _SILENT_MAX
         if is_silent:
             self._task.cancel()
@@ -487,9 +582,11 @@ class _Calls:
 class AsyncStreaming:
     """``Streaming`` for ``async for``."""
 
-    def __init__(self, stream: str, connection: _Connection, read: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(
+        self, stream: str, types: Types, connection: _Connection, read: Callable[[], Awaitable[bytes]]
+    ) -> None:
         self._stream, self._connection, self._read = stream, connection, read
-        self._events = exchange.Events(stream)
+        self._events = exchange.Events(stream, types)
         self.position: str | None = None
         """As ``Streaming.position``."""
 
@@ -580,6 +677,15 @@ def connect(
     ``ca``: of a server with TLS, a file in PEM with the certificates that are trusted, if not those of the system.
     """
     return Client(url, timeout, token, ca)
+
+
+def _given(event: Mapping[str, Any] | None, fields: dict[str, Any]) -> Mapping[str, Any]:
+    """The fields of a call."""
+    if event is None:
+        return fields
+    if fields:
+        raise SchemaError(*BOTH)
+    return event
 
 
 def _place(url: str) -> SplitResult:

@@ -19,7 +19,7 @@ _LEAST = 1_000
 
 
 class Tick(Event):
-    """What a clock gives."""
+    """A tick of a clock."""
 
     at: Time = event_time()
 

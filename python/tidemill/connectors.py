@@ -1,4 +1,4 @@
-"""Where data comes from and goes to. A connector is plain data; it is opened when the run starts.
+"""The connectors that data comes from and goes to. A connector is plain data; it is opened when the run starts.
 
 Paths are relative to the current directory. A path may be a glob, whose files are read in the order
 of their names; ``-`` is standard input, or output for a sink. Text is decompressed by the name's
@@ -35,15 +35,15 @@ Path = str | os.PathLike[str]
 
 
 End = Literal["pause", "last", "follow"]
-"""What the end of a source's input is."""
+"""The meaning of the end of a source's input."""
 
 
 Splits = Literal["files", "whole_files"]
-"""How files are read side by side."""
+"""The way in which files are read side by side."""
 
 
 def splits_of(splits: bool | Literal["whole"]) -> Splits | None:
-    """What the argument of a connector says. Raises ``PlanError``."""
+    """Returns the meaning of a connector's argument. Raises ``PlanError``."""
     if splits is True:
         return "files"
     if splits is False:
@@ -54,7 +54,7 @@ def splits_of(splits: bool | Literal["whole"]) -> Splits | None:
 
 
 def end_of(last: bool, follow: bool = False) -> End:
-    """What the arguments of a connector say. Raises ``PlanError``."""
+    """Returns the meaning of a connector's arguments. Raises ``PlanError``."""
     if last and follow:
         raise PlanError("a source that is followed has no last event", "give last=True or follow=True")
     return "last" if last else "follow" if follow else "pause"
@@ -236,13 +236,16 @@ def csv(
 ) -> Csv:
     """CSV files with a header line that names the columns, in any order.
 
-    ``null`` is the unquoted text that stands for None. ``compression`` is ``none``, ``gzip`` or
+    ``null`` is the unquoted text that stands for None. Without one an empty field is None, and an empty field in quotes
+    is a text; a column that may not be None has a text or bytes of no length for both. Blank lines are skipped, but
+    for a lone column of text or bytes, where they are None. ``compression`` is ``none``, ``gzip`` or
     ``zstd``; unless given it is told by the name and the first bytes.
 
     In a run with a state the end of the files is a pause: the next run reads what was added to the last file, and
     new files of a glob that sort after it. A last line without a line end is waited for. With ``last=True`` their
     end is the end of the source for good. With ``follow=True`` a run stays and watches: it takes what is added to
-    the last file as it comes, the new file where that one is renamed, and new files of a glob, until it is stopped.
+    the last file as it comes, the new file where that one is renamed, and new files of a glob, until it is stopped. It
+    fails where a file is written anew in its place.
 
     With ``splits=True`` the files are read side by side, in the order of event time, which the source must declare:
     each file is a split, with its own lateness. All files may grow then, and new ones may have any name. One that

@@ -25,12 +25,13 @@ ABSENT = ...
 
 
 def is_arrow(value: object) -> bool:
-    """Whether a value speaks the Arrow PyCapsule interface."""
+    """Returns whether a value speaks the Arrow PyCapsule interface."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
 def is_same(one: object, other: object) -> bool:
-    """Whether two declarations were given the same data: one object, equal connectors, or equal lists of records."""
+    """Returns whether two declarations were given the same data: one object, equal connectors, or equal lists of
+    records."""
     if one is other:
         return True
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -84,7 +85,7 @@ def _from_iterable(items: Iterator[object], schema: RecordSchema, name: str) -> 
 
 
 def _from_list(items: Sequence[object], schema: RecordSchema, name: str) -> Iterator[object]:
-    """The same of a list, which nothing has to wait for: it is cut into batches."""
+    """Yields the batches of a list, which nothing has to wait for."""
     if items and is_arrow(items[0]):
         yield from _from_iterable(iter(items), schema, name)
         return

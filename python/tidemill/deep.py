@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def with_room(work: Callable[[], T]) -> T:
-    """What ``work`` gives. Where it recurs deeper than Python lets it, it is called again on a thread with a larger
-    stack, so it must have no effects that a second call would repeat."""
+    """Returns the result of ``work``. Where it recurs deeper than Python lets it, it is called again on a thread
+    with a larger stack, so it must have no effects that a second call would repeat."""
     try:
         return work()
     except RecursionError:

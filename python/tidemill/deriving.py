@@ -94,7 +94,7 @@ class Derivation:
         return app._derived[name]
 
     def _add_reading(self, compiled: Compiled[ir.TransactionDef]) -> Derived[Any]:
-        """The same with roles."""
+        """Adds a filter or map with roles."""
         app, definition = self._app, compiled.node
         name = definition["name"]
         reading = {name for name, derived in app._derived.items() if derived._reads}

@@ -149,7 +149,9 @@ class LoadError(TidemillError):
 
 
 class GoneError(RunError):
-    """A stream cannot be followed from a position any more: the events after it are not kept.
+    """A stream cannot be followed from a position any more: what comes after it is not kept, or is of another history.
+
+    A history is that of a state until it is put back to a savepoint, or that of a run without a state.
 
     Attributes: ``stream`` (its label), ``position`` (that was asked for) and ``kept`` (the first position that can be
     given).
@@ -158,7 +160,15 @@ class GoneError(RunError):
     __module__ = _PUBLIC
 
     def __init__(self, stream: str, position: str, kept: str) -> None:
-        super().__init__(f"events of '{stream}' after position {position} are not kept: the first position is {kept}")
+        first = f"the first position is {kept}"
+        if position.partition("@")[2] in ("", kept.partition("@")[2]):
+            text = f"events of '{stream}' after position {position} are not kept: {first}"
+        else:
+            text = (
+                f"'{stream}' cannot be followed after position {position}, which is of another state, or of this one "
+                f"before it was put back to a savepoint: {first}"
+            )
+        super().__init__(text)
         self.stream = stream
         self.position = position
         self.kept = kept

@@ -22,8 +22,8 @@ __all__ = ["Generated", "Generator", "choice", "constant", "generator", "nullabl
 
 @dataclass(frozen=True)
 class Generated:
-    """How one field is made; from ``tm.sequence``, ``tm.uniform``, ``tm.zipf``, ``tm.choice``,
-    ``tm.constant`` or ``tm.nullable``."""
+    """The way in which the values of one field are made; from ``tm.sequence``, ``tm.uniform``, ``tm.zipf``,
+    ``tm.choice``, ``tm.constant`` or ``tm.nullable``."""
 
     _spec: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What the engine reads sources and tables from, and the schemas of their records."""
+"""The inputs that the engine reads sources and tables from, and the schemas of their records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["declared_schema", "first_rows", "input_of", "kept_events"]
 
 
 def input_of(given: object, schema: RecordSchema, name: str) -> Input:
-    """What the engine reads a source from, given what its user gave."""
+    """Returns the input that the engine reads a source from, given what its user gave."""
     if isinstance(given, SourceConnector):
         return given._open(schema, name)
     return given._source_spec() if isinstance(given, Connector) else batches(given, schema, name)
 
 
 def first_rows(rows: object, schema: RecordSchema, name: str) -> Input:
-    """What the engine reads the first rows of a table from."""
+    """Returns the input that the engine reads the first rows of a table from."""
     if isinstance(rows, Connector) and not isinstance(rows, SourceConnector):
         return rows._table_spec()
     return input_of(rows, schema, name)
@@ -38,7 +38,7 @@ def declared_schema(cls: type[Record], base: type[Record], what: str, base_name:
 
 
 def kept_events(stream: Stream[Any] | str, events: object) -> int:
-    """How many events of a stream are kept. Raises ``PlanError``."""
+    """Returns the number of events of a stream that are kept. Raises ``PlanError``."""
     if isinstance(events, bool) or not isinstance(events, int) or events < 1:
         label = stream if isinstance(stream, str) else stream.label
         raise PlanError(f"{events!r} is not a number of events to keep", "give an int from 1", f"stream '{label}'")

@@ -73,11 +73,18 @@ IfElseNode = TypedDict("IfElseNode", {"if_else": IfElse})
 IsNullNode = TypedDict("IsNullNode", {"is_null": Expr})
 InNode = TypedDict("InNode", {"in": In})
 CallNode = TypedDict("CallNode", {"call": Call})
+DatePart = TypedDict("DatePart", {"part": str, "zone": "Zone", "time": Expr})
+DatePartNode = TypedDict("DatePartNode", {"date_part": DatePart})
+PeriodEdge = TypedDict("PeriodEdge", {"edge": Literal["start", "end"], "periods": "Periods", "time": Expr})
+PeriodNode = TypedDict("PeriodNode", {"period": PeriodEdge})
+Fitted = TypedDict("Fitted", {"value": Expr, "ty": ColumnType, "target": str})
+FittedNode = TypedDict("FittedNode", {"fitted": Fitted})
 LengthNode = TypedDict("LengthNode", {"length": str})
 RowsNode = TypedDict("RowsNode", {"rows": str})
 _Name = LocalNode | EventNode | ElementNode | CellNode | WindowNode | AggregateNode | ExistsNode | LengthNode | RowsNode
 _Operator = UnaryNode | BinaryNode | CompareNode | AllNode | AnyNode | IfElseNode | IsNullNode | InNode | CallNode
-ExprNode = LiteralNode | _Name | _Operator
+_Of = DatePartNode | PeriodNode | FittedNode
+ExprNode = LiteralNode | _Name | _Operator | _Of
 
 Record = TypedDict("Record", {"fields": Sequence[tuple[str, Expr]], "schema": Schema | None, "event_time": str | None})
 
@@ -142,6 +149,8 @@ WindowColumn = TypedDict(
 )
 ColumnDef = PlainColumn | WindowColumn
 KeyGroupsDef = TypedDict("KeyGroupsDef", {"column": str, "count": int})
+ExpireAfter = TypedDict("ExpireAfter", {"after": Value})
+ExpireAt = TypedDict("ExpireAt", {"at": str})
 TableDef = TypedDict(
     "TableDef",
     {
@@ -150,6 +159,8 @@ TableDef = TypedDict(
         "indexes": list[list[str]],
         "changes": bool,
         "groups": KeyGroupsDef | None,
+        "was": str | None,
+        "expire": ExpireAfter | ExpireAt | None,
     },
 )
 
@@ -165,13 +176,26 @@ BadRef = TypedDict("BadRef", {"bad": str})
 FailedRef = TypedDict("FailedRef", {"failed": str})
 WokenRef = TypedDict("WokenRef", {"woken": str})
 ChangesRef = TypedDict("ChangesRef", {"changes": str})
-StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | WokenRef | ChangesRef
+ExpiredRef = TypedDict("ExpiredRef", {"expired": str})
+_OfTable = WokenRef | ChangesRef | ExpiredRef
+StreamRef = NamedRef | CommittedRef | AbortedRef | EmittedRef | LateRef | BadRef | FailedRef | _OfTable
 
-# Calls that may have keys are remembered for so many microseconds.
-Remembers = TypedDict("Remembers", {"remembers": int}, total=False)
+# Calls that may have keys are remembered for so many microseconds, and so many at a time.
+Remembers = TypedDict("Remembers", {"remembers": int, "keys_max": int}, total=False)
 
 
-class Source(Remembers):
+# Events may be so many microseconds ahead of the clock.
+AheadMost = TypedDict("AheadMost", {"most": int})
+Ahead = Literal["unbounded"] | AheadMost
+MayBeAhead = TypedDict("MayBeAhead", {"ahead": Ahead}, total=False)
+
+
+# The fields of calls that say who makes them.
+CallerFields = TypedDict("CallerFields", {"user": str, "protocol": str}, total=False)
+HasCaller = TypedDict("HasCaller", {"caller": CallerFields}, total=False)
+
+
+class Source(Remembers, MayBeAhead, HasCaller):
     """A source."""
 
     schema: Schema
@@ -247,7 +271,7 @@ SelectionDef = TypedDict("SelectionDef", {"conditions": list[ConditionDef], "ord
 
 
 class Rows(TypedDict, total=False):
-    """Of a role that is not one row: which rows it is, or the role with a row for each of its rows."""
+    """The rows of a role that is not one row: which rows it is, or the role with a row for each of its rows."""
 
     selection: SelectionDef
     each: str
@@ -290,9 +314,10 @@ Plan = TypedDict(
         "streams": list[StreamDef],
         "transactions": list[TransactionDef],
         "sinks": list[SinkDef],
+        "retired": list[str],
     },
 )
-# What the analysis finds wrong: the ``PlanError`` of ``crates/plan``.
+# A fault that the analysis finds: the ``PlanError`` of ``crates/plan``.
 Fault = TypedDict("Fault", {"place": str, "message": str, "hint": str, "span": Span | None})
 
 
@@ -359,6 +384,21 @@ def constant(value: Expr, kind: Literal["int", "str", "duration"]) -> Any:
     """The content of a constant of a kind; None of any other expression."""
     content = cast(Mapping[str, Any], value["node"]).get("literal")
     return content.get(kind) if isinstance(content, Mapping) else None
+
+
+def fitted(value: Expr, kind: str, target: str) -> Expr:
+    """A value that must have a type, and not be None; ``target`` names it in messages."""
+    ty: ColumnType = {"type": kind, "nullable": False}
+    return expr({"fitted": {"value": value, "ty": ty, "target": target}}, value["span"])
+
+
+def kind_of(value: Expr) -> str | None:
+    """The type of a constant other than None; None of other expressions."""
+    node = cast(Mapping[str, Any], value["node"])
+    if "call" in node:
+        return "Decimal" if node["call"]["function"] == "decimal" else None
+    kind: str | None = next(iter(node["literal"]), None) if isinstance(node.get("literal"), Mapping) else None
+    return kind.capitalize() if kind in ("time", "duration") else kind
 
 
 def name_of(value: Expr, kind: Literal["local", "event"]) -> str | None:

@@ -14,21 +14,21 @@ from .over import Windows, duration_value
 __all__ = ["How", "Key", "On"]
 
 How = Literal["inner", "left", "outer", "anti"]
-"""What becomes of events without a partner."""
+"""The treatment of events without a partner."""
 
 Key = str | Callable[..., Any]
 """The name of a field, or a function of the event."""
 
 On = str | tuple[Key, Key] | list[str] | Mapping[str, str]
-"""What is equal in a pair: a field of both, a field of the left and one of the right event, several fields of both, or
-fields of the left event with those of the right."""
+"""The values that are equal in a pair: a field of both, a field of the left and one of the right event, several
+fields of both, or fields of the left event with those of the right."""
 
 _HOWS: tuple[How, ...] = ("inner", "left", "outer", "anti")
 
 
 @dataclass(frozen=True)
 class Joining:
-    """How two streams are joined."""
+    """The way in which two streams are joined."""
 
     on: tuple[tuple[Key, Key], ...]
     bound: ir.JoinBound
@@ -36,7 +36,7 @@ class Joining:
 
 
 def joining(on: object, over: object, within: object, how: object, place: str) -> Joining:
-    """What a join declares. Raises ``PlanError``."""
+    """Returns the join that the arguments declare. Raises ``PlanError``."""
     known = next((known for known in _HOWS if known == how), None)
     if known is None:
         raise PlanError(f"how={how!r} is no kind of join", f"there are {', '.join(_HOWS)}", place)

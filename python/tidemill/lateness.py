@@ -1,11 +1,12 @@
-"""How late an event may be, in the unit of its source's event time; other durations of sources."""
+"""The lateness of events, in the unit of their source's event time; other durations of sources."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from .errors import PlanError
-from .schema import RecordSchema
+from .ir import Ahead
+from .schema import MISSING, RecordSchema
 from .times import duration_to_microseconds, parse_duration, time_to_microseconds
 from .types import INT_MAX
 
@@ -17,6 +18,9 @@ Duration = str | timedelta
 
 KEY = "idempotency_key"
 """The name under which a call gives its key."""
+
+KEYS_MAX = 1 << 30
+"""The number of keys that may be kept at a time."""
 
 
 def lateness_of(value: Lateness, schema: RecordSchema, place: str) -> int:
@@ -54,13 +58,35 @@ def idle_of(value: Duration | None, schema: RecordSchema, place: str) -> int | N
     return _microseconds(value, "idle", "30s", place)
 
 
-def remember_of(value: Duration | None, schema: RecordSchema, place: str) -> int | None:
-    """Microseconds of the clock. Raises ``PlanError``."""
+def ahead_of(value: Duration | None, schema: RecordSchema, place: str) -> Ahead | None:
+    """Returns how far ahead of the clock events may be, where that is declared. Raises ``PlanError``."""
+    if value is MISSING:
+        return None
+    if value is None:
+        return "unbounded"
+    field = schema.field(schema.event_time or "")
+    if field is None or str(field.type) == "int":
+        message = "ahead without an event time that is a tm.Time"
+        raise PlanError(message, "only a tm.Time is compared with the clock: leave ahead out", place)
+    return {"most": _microseconds(value, "ahead", "1d", place)}
+
+
+def remember_of(
+    value: Duration | None, keys: int | None, schema: RecordSchema, place: str
+) -> tuple[int, int | None] | None:
+    """For how long keys are kept, in microseconds of the clock, and how many, if that is said. Raises ``PlanError``."""
     if schema.field(KEY) is not None:
         raise PlanError(f"a field '{KEY}' of calls", "calls give their key under this name: rename it", place)
     if value is None:
+        if keys is not None:
+            raise PlanError("keys without remember", 'say for how long they are kept: remember="24h"', place)
         return None
-    return _microseconds(value, "remember", "24h", place)
+    if keys is not None:
+        if not isinstance(keys, int) or isinstance(keys, bool):
+            raise PlanError(f"keys {keys!r} is not a number", "write how many are kept: keys=50_000_000", place)
+        if not 0 < keys <= KEYS_MAX:
+            raise PlanError(f"keys {keys} is out of range", f"give a number from 1 to {KEYS_MAX:,}", place)
+    return _microseconds(value, "remember", "24h", place), keys
 
 
 def _microseconds(value: Duration, name: str, example: str, place: str) -> int:

@@ -45,7 +45,7 @@ def add_latest(app: App, stream: Stream[Any], by: object, given_name: str | None
         return app._tables[same]
     with app._plan.all_or_nothing():
         if replace and name in app._tables:
-            # What writes other columns than there will be does not stand in the way.
+            # A transaction that writes other columns than there will be does not stand in the way.
             app._plan.add("transactions", {**writer, "roles": [], "body": []}, replace=True)
         app._plan.add("tables", definition, replace=replace)
         app._plan.add("transactions", writer, replace=replace)
@@ -55,7 +55,7 @@ def add_latest(app: App, stream: Stream[Any], by: object, given_name: str | None
 
 
 def _is_same(app: App, name: str, definition: ir.TableDef, writer: ir.TransactionDef) -> bool:
-    """Whether the table of a name is the same, with the transaction of its name."""
+    """Returns whether the table of a name is the same, with the transaction of its name."""
     found = app._plan.find("tables", definition, [name])
     own: ir.TransactionDef = {**writer, "roles": [{**role, "table": name} for role in writer["roles"]]}
     return found is not None and app._plan.find("transactions", own, [name]) is not None
@@ -120,7 +120,7 @@ def _writer(name: str, ref: ir.StreamRef, schema: RecordSchema) -> ir.Transactio
     }
 
 
-# What nobody wrote has no place in a file.
+# The place of a statement that nobody wrote: it is in no file.
 
 
 def _expr(node: ir.ExprNode) -> ir.Expr:

@@ -17,7 +17,7 @@ CONSTANT_TYPES = (bool, int, float, str, bytes, type(None), decimal.Decimal, dat
 
 
 def is_constant(value: object) -> bool:
-    """Whether a value can be written into a plan."""
+    """Returns whether a value can be written into a plan."""
     return isinstance(value.value if isinstance(value, enum.Enum) else value, CONSTANT_TYPES)
 
 

@@ -41,7 +41,7 @@ def type_name(value: object) -> str:
 
 
 def conversion_place(table: str, column: str) -> str:
-    """What messages call the function that converts a column."""
+    """Returns the words that messages have for the function that converts a column."""
     return f"conversion '{table}.{column}'"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -38,8 +39,13 @@ class RunOptions:
     sync: Sync | None = None
     memory: str | None = None
     logging: Logging | None = None
+    checkpoint_every: str | None = None
+    checkpoint_bytes: str | None = None
+    checkpoint_replay: str | None = None
+    keys_in_memory: int | None = None
     savepoint: str | None = None
     final: bool | None = None
+    end: str | Collection[str] | None = None
     seed: Path | None = None
     epoch_records: Path | None = None
 
@@ -63,6 +69,11 @@ def _text(option: str, value: object) -> str:
         return os.fsdecode(value)
     if option == "final" and not isinstance(value, bool):
         raise PlanError(f"{type_name(value)} is not a bool", "give True or False", option)
+    if option == "end":
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+            raise PlanError(f"{type_name(value)} is no name", "give the name of a window or join, or several", option)
+        return ",".join(names)
     if option == "savepoint" and not isinstance(value, str):
         raise PlanError(f"{type_name(value)} is not a name", "give a str", option)
     return str(value)

@@ -18,7 +18,21 @@ from .types import INT_MAX
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-__all__ = ["By", "Field", "Length", "Windows", "counting", "duration_value", "offset", "session", "sliding", "tumbling"]
+    from .schema import RecordSchema
+
+__all__ = [
+    "By",
+    "Field",
+    "Length",
+    "Windows",
+    "counting",
+    "duration_value",
+    "expiry",
+    "offset",
+    "session",
+    "sliding",
+    "tumbling",
+]
 
 Length = str | timedelta | int
 """A text such as ``10s``, a ``timedelta``; a plain number where the event time is an int."""
@@ -27,7 +41,7 @@ Field = str | Callable[..., Any]
 """The name of a field of the stream's events, or a function of the event."""
 
 By = Field | tuple[str, ...] | list[str] | Mapping[str, Field]
-"""What makes a group: a field, several fields, a function of the event, or each part by its name."""
+"""The group of an event: a field, several fields, a function of the event, or each part by its name."""
 
 START, END = "start", "end"
 """The fields of a close beside the parts of its group."""
@@ -40,7 +54,7 @@ class Windows:
 
     _definition: ir.WindowsDef
     _early: ir.DurationValue | ir.IntValue | None = None
-    """How often a window gives a result before it closes."""
+    """The interval at which a window gives results before it closes."""
 
     def __repr__(self) -> str:
         (kind,) = self._definition
@@ -112,9 +126,26 @@ def duration_value(length: object, function: str, what: str) -> ir.DurationValue
         "every": "write app.every('1m')",
         "batch": "write batch('1s'), or batch(over=60) where the event time is an int",
         "clock": "write app.clock('1s')",
+        "expire": "write expire='15m', an int where event times are ints, or the name of a column of event times",
         "within": "write within='1h', or an int where the event time is one",
     }
     raise PlanError(f"{length!r} is not {what}", hints.get(function, hint))
+
+
+def expiry(expire: object, schema: RecordSchema, place: str) -> ir.ExpireAfter | ir.ExpireAt | None:
+    """The time at which rows expire: so long after their last write, or that in a column. Raises ``PlanError``."""
+    if expire is None:
+        return None
+    if isinstance(expire, str) and (expire.isidentifier() or schema.field(expire) is not None):
+        if schema.field(expire) is None:
+            columns = ", ".join(field.name for field in schema.fields)
+            hint = f"write a length such as expire='15m', or a column: {columns}"
+            raise PlanError(f"its rows expire by '{expire}', which is no column", hint, place)
+        return {"at": expire}
+    try:
+        return {"after": duration_value(expire, "expire", "a length")}
+    except PlanError as error:
+        raise PlanError(error.message, error.hint, place) from None
 
 
 def _in_range(units: int, given: object, what: str) -> int:

@@ -22,8 +22,8 @@ class SourceConnector(Connector):
 
     kind: ClassVar[str] = "a source connector"
     replays: ClassVar[bool] = True
-    """Whether ``batches(offset)`` gives the same events whenever it is asked for them. They are then read again after
-    a crash. Otherwise the state keeps them."""
+    """A flag: whether ``batches(offset)`` gives the same events whenever it is asked for them. They are then read
+    again after a crash. Otherwise the state keeps them."""
 
     def batches(self, after: str | None) -> Iterator[tuple[object, str | None]]:
         """Batches, each with the offset after it.
@@ -70,7 +70,7 @@ class SinkConnector(Connector):
 
 
 class OpenSource:
-    """What the native module reads of a ``SourceConnector``."""
+    """The source that the native module reads for a ``SourceConnector``."""
 
     def __init__(self, connector: SourceConnector, schema: RecordSchema, name: str) -> None:
         self.class_name = type(connector).__qualname__

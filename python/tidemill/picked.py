@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from . import ir
 from .errors import PlanError
 from .names import type_name
 from .over import Length, duration_value
+from .stream import Source, Stream
 
-__all__ = ["first_definition", "top_definition"]
+__all__ = ["first_definition", "late_inputs", "top_definition"]
 
 ANY: ir.WindowsDef = {"counting": {"count": 1}}
 """Windows that do not matter."""
@@ -31,24 +32,36 @@ def top_definition(
     top: ir.TopDef = {"count": count, "by": value, "ties": ties}
     return _definition(
         name,
-        ref,
+        [ref],
         {"by": _parts(parts), "windows": ANY, "early": None, "every": None, "top": top, "first": None, "own": []},
     )
 
 
-def first_definition(name: str, ref: ir.StreamRef, by: object, within: Length) -> ir.TransactionDef:
+def late_inputs(name: str, stream: Stream[Any], late: object) -> list[ir.StreamRef]:
+    """The late events that count beside those of a stream. Raises ``PlanError``."""
+    place = f"window '{name}'"
+    if not isinstance(late, bool):
+        raise PlanError(f"late={late!r} is {type_name(late)}", "write late=True", place)
+    if not late:
+        return []
+    if not isinstance(stream, Source):
+        raise PlanError(f"'{stream.label}' is no source, and has no late events", "leave out late=True", place)
+    return [stream.late._ref]
+
+
+def first_definition(name: str, inputs: list[ir.StreamRef], by: object, within: Length) -> ir.TransactionDef:
     """The plan's ``TransactionDef``. Raises ``PlanError``."""
     parts = _fields(by, "write clicks.first('id', within='1h')", f"window '{name}'")
     span = duration_value(within, "first events", "the time")
     return _definition(
         name,
-        ref,
+        inputs,
         {"by": _parts(parts), "windows": ANY, "early": None, "every": None, "top": None, "first": span, "own": []},
     )
 
 
-def _definition(name: str, ref: ir.StreamRef, over: ir.OverDef) -> ir.TransactionDef:
-    return {"name": name, "inputs": [ref], "over": over, "join": None, "nested": False, "roles": [], "body": []}
+def _definition(name: str, inputs: list[ir.StreamRef], over: ir.OverDef) -> ir.TransactionDef:
+    return {"name": name, "inputs": inputs, "over": over, "join": None, "nested": False, "roles": [], "body": []}
 
 
 def _fields(names: object, hint: str, place: str) -> list[ir.Expr]:

@@ -65,6 +65,7 @@ class PlanBuilder:
             "streams": [],
             "transactions": [],
             "sinks": [],
+            "retired": [],
         }
         self._program: Json | None = None
 
@@ -77,8 +78,19 @@ class PlanBuilder:
         """The plan."""
         return self._plan
 
+    def retire(self, source: str) -> None:
+        """Adds a source of an earlier version that is not wanted any more."""
+        retired = self._plan["retired"]
+        if source not in retired:
+            retired.append(source)
+            try:
+                self._check(f"stream '{source}'", {})
+            except Exception:
+                retired.remove(source)
+                raise
+
     def has(self, kind: Kind, name: str) -> bool:
-        """Whether something of the kind (``tables``, …) has the name."""
+        """Returns whether something of the kind (``tables``, …) has the name."""
         return any(d["name"] == name for d in self._declared(kind))
 
     def sinks(self) -> list[tuple[str, ir.StreamRef]]:

@@ -8,7 +8,10 @@ from typing import Any
 
 from .errors import Aborted
 
-__all__ = ["Reply", "result_of"]
+__all__ = ["BOTH", "Reply", "result_of"]
+
+BOTH = ("a call has an event and fields", "give one of them")
+"""The error of a call that is given too much, and a hint."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ._engine import Frame
 from .errors import RunError
+from .notebook import ROWS_MAX, rows_html, table_html
 
 __all__ = ["Collected", "Rows"]
 
@@ -38,6 +39,12 @@ class Rows:
     def to_pylist(self) -> list[dict[str, Any]]:
         """One dict per row. Raises ``RunError`` before the run."""
         return self._rows().to_pylist()
+
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks."""
+        if self._frame is None:
+            return table_html(repr(self), (), (), "no rows before app.run()")
+        return rows_html(repr(self), self._frame.to_pylist(ROWS_MAX), len(self._frame))
 
     def __len__(self) -> int:
         """The number of rows. Raises ``RunError`` before the run."""

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from . import ir
 from .annotations import AnnotationReader, UnresolvedError
@@ -31,7 +31,10 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["Event", "FieldSpec", "Record", "RecordSchema", "Row", "column", "event_time", "key"]
+__all__ = ["Event", "FieldSpec", "Record", "RecordSchema", "Row", "caller", "column", "event_time", "key"]
+
+CALLERS = ("user", "protocol")
+"""The facts about its caller that a call has."""
 
 GROUPS_MAX = 8
 """Groups of keys at the most; the plan says the same."""
@@ -42,7 +45,7 @@ MISSING: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class _Mark:
-    """What ``key()``, ``column()`` and ``event_time()`` leave in a class body."""
+    """The value that ``key()``, ``column()``, ``event_time()`` and ``caller()`` leave in a class body."""
 
     role: str
     groups: int | None = None
@@ -50,6 +53,7 @@ class _Mark:
     was: str | None = None
     convert: object = None
     old: object = None
+    caller: str | None = None
 
 
 def key(groups: int | None = None, *, was: str | None = None) -> Any:
@@ -92,9 +96,22 @@ def event_time() -> Any:
     return _Mark("event_time")
 
 
+def caller(what: Literal["user", "protocol"] = "user") -> Any:
+    """Marks a field of the events of ``app.requests`` that says who makes the call: ``by: str | None = tm.caller()``.
+
+    The server fills it in, with the name of the user, or with ``what="protocol"`` with ``"http"`` or ``"postgresql"``;
+    clients cannot give it. It is a field like others in all else: it is in the log, in streams and in what ``txn show``
+    shows. A field of type ``str`` wants a user, so that a server without users refuses such calls; ``str | None`` has
+    None there. A program that calls by ``mill.call`` gives it itself, or leaves it out for None.
+    """
+    if what not in CALLERS:
+        raise SchemaError(f"a caller has no {what!r}", "write tm.caller() or tm.caller('protocol')")
+    return _Mark("caller", caller=what)
+
+
 @dataclass(frozen=True)
 class Conversion:
-    """How the values of a column become values of another type."""
+    """The conversion of a column's values to another type."""
 
     function: FunctionType
     old: ScalarType
@@ -111,17 +128,19 @@ class FieldSpec:
     event_time: bool = False
     default: object = MISSING
     window: tuple[WindowType, WindowSpec] | None = None
-    """Of a windowed column; its ``type`` is that of the bytes that a cell holds."""
+    """The window of a windowed column; the field's ``type`` is that of the bytes that a cell holds."""
     groups: int | None = None
-    """Of a key column that says into how many groups rows fall."""
+    """The number of groups into which rows fall by a key column that says so."""
     was: str | None = None
-    """Of a column: its name in an earlier version of the schema."""
+    """The name of a column in an earlier version of the schema."""
+    caller: str | None = None
+    """The fact with which the server fills in the field: ``user`` or ``protocol``; None of other fields."""
     conversion: Conversion | None = None
-    """Of a column that had another type in an earlier version of the schema."""
+    """The conversion of a column that had another type in an earlier version of the schema."""
 
     @property
     def has_default(self) -> bool:
-        """Whether a default was given."""
+        """Returns whether a default was given."""
         return self.default is not MISSING
 
     def to_column(self, convert: ir.ConvertDef | None = None) -> ir.ColumnDef:
@@ -174,6 +193,17 @@ class RecordSchema:
         """The name of the event-time field."""
         return next((f.name for f in self.fields if f.event_time), None)
 
+    @property
+    def callers(self) -> ir.CallerFields:
+        """The plan's ``CallerFields``."""
+        fields: ir.CallerFields = {}
+        for spec in self.fields:
+            if spec.caller == "user":
+                fields["user"] = spec.name
+            elif spec.caller == "protocol":
+                fields["protocol"] = spec.name
+        return fields
+
     def without_windows(self) -> RecordSchema:
         """The fields that are not windowed columns: those of rows that a table begins with."""
         return RecordSchema(self.name, tuple(f for f in self.fields if f.window is None))
@@ -197,7 +227,7 @@ class RecordSchema:
 
 
 class Record:
-    """What ``Row`` and ``Event`` share: fields, construction by keyword, equality."""
+    """The common part of ``Row`` and ``Event``: fields, construction by keyword, equality."""
 
     __tidemill_schema__: ClassVar[RecordSchema | None] = None
     __tidemill_scope__: ClassVar[dict[str, Any]] = {}
@@ -255,7 +285,7 @@ class Row(Record):
 
     @property
     def exists(self) -> bool:
-        """Whether the row is there, as of this point of the transaction."""
+        """Tells whether the row is there, as of this point of the transaction."""
         raise BodyOnlyError("exists")
 
     def insert(self, **values: Any) -> None:
@@ -276,7 +306,7 @@ class Row(Record):
         raise BodyOnlyError("wake()")
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(event_time,))
+@dataclass_transform(kw_only_default=True, field_specifiers=(event_time, caller))
 class Event(Record):
     """The base of events: each annotated name is a field.
 
@@ -366,7 +396,17 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
     if isinstance(value, _Mark) and value.role != "column":
         _check_mark(cls, place, ty, value)
         is_key, is_time = value.role == "key", value.role == "event_time"
-        return FieldSpec(name, ty, key=is_key, event_time=is_time, groups=value.groups, was=was)
+        default = None if value.caller and isinstance(ty, ScalarType) and ty.nullable else MISSING
+        return FieldSpec(
+            name,
+            ty,
+            key=is_key,
+            event_time=is_time,
+            default=default,
+            groups=value.groups,
+            was=was,
+            caller=value.caller,
+        )
     if isinstance(value, _Mark):
         if cls._tidemill_kind != "row":
             raise SchemaError(f"{place} is declared with tm.column(...), which events do not have", "write '= value'")
@@ -376,7 +416,7 @@ def _field(cls: type[Record], reader: AnnotationReader, name: str, annotation: o
 
 
 def _conversion(place: str, reader: AnnotationReader, mark: _Mark) -> Conversion | None:
-    """How a column is converted, if it is. Raises ``SchemaError``."""
+    """Returns the conversion of a column, if it has one. Raises ``SchemaError``."""
     function = mark.convert
     if function is None and mark.old is not None:
         raise SchemaError(f"{place} says what type it had, and not how it is converted", "write convert=function")
@@ -442,6 +482,11 @@ def _check_mark(cls: type[Record], place: str, ty: FieldType, mark: _Mark) -> No
         if mark.groups is not None and (ty.kind != "int" or not 2 <= mark.groups <= GROUPS_MAX):
             hint = f"an int column has from 2 to {GROUPS_MAX} groups"
             raise SchemaError(f"{place} is a key of type {ty} in {mark.groups} groups", hint)
+    elif mark.role == "caller":
+        if cls._tidemill_kind != "event":
+            raise SchemaError(f"{place} is marked as the caller, which rows do not have", "use tm.Event for events")
+        if not isinstance(ty, ScalarType) or ty.kind != "str":
+            raise SchemaError(f"{place} is a caller of type {ty}", "write str, or str | None")
     else:
         if cls._tidemill_kind != "event":
             raise SchemaError(f"{place} is marked as event time, which rows do not have", "use tm.Event for events")
@@ -466,3 +511,7 @@ def _check_schema(cls: type[Record], schema: RecordSchema) -> None:
     times = [f.name for f in schema.fields if f.event_time]
     if len(times) > 1:
         raise SchemaError(f"{cls.__name__} has several event times: {', '.join(times)}", "mark one of them")
+    for what in CALLERS:
+        fields = [f.name for f in schema.fields if f.caller == what]
+        if len(fields) > 1:
+            raise SchemaError(f"{cls.__name__} has several callers: {', '.join(fields)}", "mark one of them")

@@ -23,7 +23,7 @@ class SelectedRows(Protocol[R_co]):
         ...
 
     def __len__(self) -> int:
-        """How many there are before the transaction."""
+        """Returns the number of rows before the transaction."""
         ...
 
     def where(self, /, *columns: str, **values: Value) -> SelectedRows[R_co]:
@@ -114,20 +114,20 @@ class Selection(Role):
     order: Order | None = None
 
     def where(self, /, *columns: str, **values: Value) -> Selection:
-        """Of these rows, those whose columns have these values."""
+        """Chooses, of these rows, those whose columns have these values."""
         if not columns and not values:
             hint = 'name a column, as in where("contestant"), or give it a value, as in where(contestant="choice")'
             raise PlanError("'where' has no column", hint, self._place)
         return self._with(*(Same(name, name) for name in columns), *(Same(*given) for given in values.items()))
 
     def between(self, column: str, low: Value = None, high: Value = None) -> Selection:
-        """Of these rows, those whose column is within bounds."""
+        """Chooses, of these rows, those whose column is within bounds."""
         if low is None and high is None:
             raise PlanError("'between' has no bound", "give low or high, or both", self._place)
         return self._with(Between(column, low, high))
 
     def first(self, column: str, n: int = 1, *, descending: bool = False) -> Selection:
-        """Of these rows, the first by a column."""
+        """Chooses, of these rows, the first by a column."""
         check_column(self.schema, column, self._place)
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise PlanError(f"{n!r} is not a number of rows", "give 1 or more", self._place)
@@ -136,7 +136,7 @@ class Selection(Role):
         return replace(self, order=Order(column, n, descending))
 
     def top(self, n: int, *, by: str) -> Selection:
-        """Of these rows, those with the greatest values of a column."""
+        """Chooses, of these rows, those with the greatest values of a column."""
         return self.first(by, n, descending=True)
 
     @property

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ._engine import NativeServer
@@ -27,7 +27,7 @@ POSTGRES_PORT = 5433
 
 @dataclass(frozen=True)
 class Limits:
-    """How much clients may make pile up; beyond it a request is refused (docs/server.md#limits)."""
+    """The most of each resource that clients may occupy; beyond it a request is refused (docs/server.md#limits)."""
 
     calls_max: int = 10_000
     """Calls without a reply."""
@@ -37,24 +37,29 @@ class Limits:
     """Open connections of each protocol."""
     readers_max: int = 100
     """Readers of streams, of both protocols together."""
+    responses_bytes_max: int = 1 << 28
+    """Bytes of tables that responses hold until their clients take them."""
+    prepared_bytes_max: int = 1 << 29
+    """Bytes of statements and portals of clients of PostgreSQL; of one connection, an eighth."""
     body_bytes_max: int = 1 << 20
     """Bytes of a request's body, or of a message."""
-    queries_max: int = 4
-    """Queries that run at once."""
+    queries_max: int = 2
+    """Queries that run at once, each in a process of its own. Of several, one is for those over the catalogs alone."""
     queries_waiting_max: int = 16
     """Queries that wait until they may run, each for as long as a query may run."""
     query_seconds_max: float = 30.0
-    """How long a query may run."""
+    """The longest time that a query may run."""
     query_rows_max: int = 100_000
     """Rows that a query may give."""
     table_rows_max: int = 10_000_000
     """Rows of a table that a read may give which is no query."""
     query_memory_max: int = 1 << 30
-    """Bytes of memory of all queries together, beside the tables that they read: each has an equal part."""
+    """Bytes of memory of all queries together: half for the tables that they read, half in equal parts for each."""
     silence_seconds_max: float = 60.0
-    """How long a connection may be silent, and a body or a message may take."""
+    """The longest time for which a connection may be silent, a body or a message may take, and a client may take
+    nothing."""
     drain_seconds_max: float = 10.0
-    """How long the end waits for what is under way."""
+    """The longest time that the end waits for what is under way."""
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> tuple[Limits, dict[str, Any]]:
@@ -77,9 +82,11 @@ class Server:
         self._native = native
         self._telemetry = telemetry
         self.url = native.url
-        """Where it is served, such as ``http://127.0.0.1:8740``."""
+        """The URL of the server, such as ``http://127.0.0.1:8740``."""
         self.postgres_url = native.postgres_url
-        """Where clients of PostgreSQL connect to, such as ``postgresql://127.0.0.1:5433/bank``, if they are served."""
+        """The URL for clients of PostgreSQL, such as ``postgresql://127.0.0.1:5433/bank``, if they are served."""
+        if native.notice is not None:
+            sys.stderr.write(f"{native.notice}\n")
 
     def __repr__(self) -> str:
         return f"<server on {self.url}>"
@@ -102,7 +109,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an application is served."""
+    """The address at which an application is served."""
 
     host: str
     port: int
@@ -145,17 +152,34 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
         if any(source._connector is not None for source in app.sources.values()):
             # They may never end.
             mill.stop()
-        return mill.close()
+        # A disk that is full may stay so: what the log has no room for was not answered.
+        return mill._close(gives_up=True)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends a run as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(number)
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise Interrupted(number)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C meanwhile, where signals are handled at all."""
+    """SIGTERM and SIGHUP are as Ctrl-C meanwhile, where signals are handled at all. One that is ignored stays so, as
+    ``nohup`` wants it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    numbers = [signal.SIGTERM, signal.SIGHUP] if hasattr(signal, "SIGHUP") else [signal.SIGTERM]
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = [signal.signal(number, _interrupt) for number in handled]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)

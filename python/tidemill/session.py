@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _engine
+from . import _engine, query_process
 from ._engine import Frame, NativeFollower, NativeSession
 from .data import batches, is_arrow
 from .errors import Aborted, MissedError, PlanError, RunError, SchemaError
 from .lateness import mark_of
 from .names import foreign
-from .replies import Reply, result_of
+from .replies import BOTH, Reply, result_of
 from .results import Rows
 from .schema import Event
 from .serving import Limits, Server
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["Flushed", "Follower", "Released", "Savepoint", "Session", "Snapshot"]
 
 Outcome = tuple[int, dict[str, Any] | None, tuple[str, dict[str, Any]] | None]
-"""Of a call: its epoch; the record that it returned; if it aborted, the reason and the values seen."""
+"""The outcome of a call: its epoch; the record that it returned; if it aborted, the reason and the values seen."""
 
 Slow = Literal["miss", "wait"]
-"""What happens when a follower is slower than the run: it misses events and is told how many, or the run waits."""
+"""The consequence of a follower that is slower than the run: it misses events and is told how many, or the run
+waits."""
 
 
 class Snapshot(Rows):
@@ -68,7 +69,8 @@ class Released(Rows):
         self.complete_until = complete_until
         """Every event with a time below has passed, as ``Snapshot`` says it."""
         self.position = position
-        """The position after the last of them, such as ``7.12``: its epoch, and a number of the epoch's events."""
+        """The position after the last of them, such as ``7.12@00c0ffee00c0ffee``: its epoch, a number of events, and
+        its history."""
         self._frame = frame
 
     def __repr__(self) -> str:
@@ -77,7 +79,7 @@ class Released(Rows):
 
 @dataclass(frozen=True)
 class Flushed:
-    """What ``flush`` has waited for."""
+    """The result of ``flush``."""
 
     epoch: int
     """The released epoch that contains everything that was sent before and may pass."""
@@ -85,7 +87,8 @@ class Flushed:
     """Every event with a time below is released, and none comes any more. ``None`` before each source has shown a time,
     and in applications without event times."""
     held: Mapping[str, int] = field(default_factory=dict)
-    """By source: events that wait, because of its lateness or because another source has not come as far."""
+    """The number of events that wait, by source: because of its lateness or because another source has not come as
+    far."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,7 @@ class Session:
         self,
         procedure: Transaction | str,
         event: object = None,
+        /,
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
@@ -231,8 +235,10 @@ class Session:
 
             reply = mill.call(deposit, account="ada", amount=10)
 
-        The fields are those of the event; or ``event`` is one. With a state the reply comes when the call is as durable
-        as ``sync`` says; with ``durable=False`` as soon as it has run, and a crash may then take it back. Raises
+        The fields are those of the event; or ``event`` is one, whose fields may have any name.
+
+        With a state the reply comes when the call is as durable as ``sync`` says; with ``durable=False`` as soon as it
+        has run, and a crash may then take it back. Raises
         ``Aborted`` where the transaction aborts, ``SchemaError`` where the fields are not those of the event,
         ``PlanError`` where the procedure cannot be called; and ``TimeoutError`` after ``timeout`` seconds, when the
         call may still run.
@@ -241,6 +247,8 @@ class Session:
         each call with the key gets the reply of the first, for as long as ``app.requests(..., remember=...)`` says.
         Raises ``IdempotencyError`` where the key cannot be taken.
         """
+        if event is not None and fields:
+            raise SchemaError(*BOTH)
         events = [fields if event is None else event]
         (outcome,) = self._calls(procedure, events, timeout, durable, idempotency_key)
         return result_of(*outcome)
@@ -314,7 +322,9 @@ class Session:
             raise PlanError("a certificate comes with its key", "give both tls_cert= and tls_key=")
         tls = None if tls_cert is None or tls_key is None else (os.fspath(tls_cert), os.fspath(tls_key))
         own_port = postgres_port if postgres else None
-        native = _engine.serve(self._native, host, port, own_port, file, tls, insecure, asdict(wanted))
+        native = _engine.serve(
+            self._native, host, port, own_port, file, tls, insecure, asdict(wanted), query_process.launch()
+        )
         if not telemetry:
             return Server(native)
         try:
@@ -455,9 +465,14 @@ class Session:
         The tables of the application then hold their rows, and collected streams their events. Raises what the run
         has failed with. A second call gives the same summary.
         """
+        return self._close(gives_up=False)
+
+    def _close(self, gives_up: bool) -> RunSummary:
+        """Closes the session; if it gives up, it stops a run that waits for room on the disk or for file
+        descriptors."""
         if self._closed is None:
             self._forgotten.detach()
-            outcome = _engine.close(self._native)
+            outcome = _engine.close(self._native, gives_up)
             self._app._keep(outcome)
             self._closed = RunSummary.from_json(outcome.summary)
         return self._closed
@@ -489,9 +504,9 @@ def _left(end: float | None) -> float | None:
 def _end(native: NativeSession, app: str) -> None:
     """Ends a session that was forgotten, or that is open when the interpreter ends."""
     native.stop()
-    # What the run fails with has nobody to go to.
+    # An error of the run has nobody to go to.
     with contextlib.suppress(Exception):
-        native.close()
+        native.close(False)
     warnings.warn(f"the session of {app} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
 
 

@@ -1,4 +1,4 @@
-"""SQL over the tables after one epoch, by the user's DuckDB: ``mill.sql``, ``mill.duckdb``, the server's ``/query``."""
+"""SQL over the tables after one epoch, by the user's DuckDB: ``mill.sql``, ``mill.duckdb``, processes of a server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from .errors import RunError
 from .results import Rows
 from .times import Time
 
-__all__ = ["Parameters", "Queried", "QueryError", "answered", "connected", "queried"]
+__all__ = ["Parameters", "Queried", "QueryError", "answered", "connected", "prepare", "queried"]
 
 Parameters = Sequence[object] | Mapping[str, object]
 """Values for ``?`` or ``$1`` in order, or for ``$name``."""
+
+Form = Literal["own", "plain", "lists", "columns"]
+"""The form of a query's answer for a server (``answered``)."""
 
 _SEALED = {
     "enable_external_access": False,
@@ -72,6 +75,15 @@ _ELEMENTS: dict[str, Callable[[str], object]] = {
 
 _DIGITS_MAX = 18
 
+_ENGINE_DIGITS_MAX = 38
+"""Those of DuckDB's decimals."""
+
+_FLOAT_DIGITS_MAX = 17
+"""As many digits tell a float from all others."""
+
+_NUMERIC_SCALE = 15
+"""Digits after the point of what clients of PostgreSQL cast to ``numeric`` without any; of more in products."""
+
 _WATCH = 0.05
 """Seconds between two looks at whether a query is to go on."""
 
@@ -111,8 +123,8 @@ class _Result:
     def __len__(self) -> int:
         return int(self._relation().shape[0])
 
-    def to_pylist(self) -> list[dict[str, Any]]:
-        relation = self._relation()
+    def to_pylist(self, limit: int | None = None) -> list[dict[str, Any]]:
+        relation = self._relation() if limit is None else self._relation().limit(limit)
         names = relation.columns
         return [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
 
@@ -153,6 +165,23 @@ def _sealed(threads: int | None, memory_max: int | None) -> Any:
     return _duckdb().connect(":memory:", config=config)
 
 
+_SPARE: dict[tuple[int | None, int | None], Any] = {}
+"""A sealed connection that nobody has used, by threads and memory. To make one takes longer than most queries."""
+
+
+def prepare(memory_max: int) -> None:
+    """Makes ready what the next query of a server needs, which has so many bytes of memory."""
+    key = _threads(), memory_max
+    if key not in _SPARE:
+        _SPARE.clear()
+        _SPARE[key] = _sealed(*key)
+
+
+def _threads() -> int:
+    """The threads that a query of a server has."""
+    return max(1, (os.cpu_count() or 1) // 4)
+
+
 _LOCKED = "set global TimeZone = 'UTC'; set lock_configuration = true"
 
 
@@ -190,7 +219,8 @@ def queried(
         raise QueryError(f"the parameters are the text {parameters!r}; give a list or a dict of them")
     duckdb = _duckdb()
     if setup is None:
-        connection = _with(_sealed(threads, memory_max), tables, epoch)
+        fresh = _SPARE.pop((threads, memory_max), None) or _sealed(threads, memory_max)
+        connection = _with(fresh, tables, epoch)
         # Answers are kept in a schema of their own, so that `show tables` has those of the application alone.
         connection.execute(f"create schema tidemill; {_LOCKED}")
     else:
@@ -198,13 +228,14 @@ def queried(
     with _told(duckdb, connection, timeout, is_wanted):
         _check(duckdb, connection, query)
         given = dict(parameters or {}) if parameters is None or isinstance(parameters, Mapping) else list(parameters)
+        _check_decimals(given)
         if setup is None:
             relation = connection.sql(query, params=given or None)
             if rows_max is not None:
                 relation = relation.limit(rows_max + 1)
             relation.create(_Result.table)
         else:
-            # Of this cursor alone; only a statement makes such a table.
+            # The table belongs to this cursor alone; only a statement makes such a table.
             limit = "" if rows_max is None else f" limit {rows_max + 1}"
             connection.execute(
                 f"create temp table {_Temporary.table} as from (\n{_bare(query)}\n){limit}", given or None
@@ -213,6 +244,20 @@ def queried(
     if rows_max is not None and len(result) > rows_max:
         raise QueryError(f"the query gives more than {rows_max} rows; add a limit, or aggregate them")
     return result
+
+
+def _check_decimals(value: object) -> None:
+    """Refuses decimals that DuckDB would take as floats."""
+    if isinstance(value, decimal.Decimal):
+        _, digits, exponent = value.as_tuple()
+        if isinstance(exponent, int) and max(len(digits) + exponent, len(digits), -exponent) > _ENGINE_DIGITS_MAX:
+            raise QueryError(f"the parameter {value} has more than {_ENGINE_DIGITS_MAX} digits")
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            _check_decimals(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            _check_decimals(part)
 
 
 def _bare(query: str) -> str:
@@ -268,7 +313,7 @@ def _told(
 
 
 def _first_line(error: Exception) -> str:
-    """What DuckDB says, without the picture of the place that follows it."""
+    """Returns the message of DuckDB, without the picture of the place that follows it."""
     return str(error).strip().split("\n", 1)[0]
 
 
@@ -277,26 +322,25 @@ def answered(
     epoch: int,
     query: str,
     parameters: str | None,
-    form: Literal["own", "plain", "lists", "columns"],
+    form: Form,
     limits: tuple[float, int, int],
     is_wanted: Callable[[], bool],
     setup: str | None = None,
 ) -> Frame:
-    """The same for a server. ``parameters`` are a JSON array or object; ``limits``: seconds, rows and
-    bytes of memory.
+    """Answers a query for a server. ``parameters`` are a JSON array or object; ``limits``: seconds, rows and bytes of
+    memory.
 
     ``form``: with the columns that DuckDB gives; with those of Tidemill's types; with lists of those, too; or the
     latter without rows. ``setup``: as for ``queried``. Raises ``QueryError`` for a number that none of these types
     holds.
     """
     try:
-        given = _parameters(None if parameters is None else json.loads(parameters))
-    except (ArithmeticError, ValueError) as error:
+        given = _parameters(None if parameters is None else json.loads(parameters, parse_float=_fraction))
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise QueryError(f"a parameter is not a value: {error}") from None
     timeout, rows_max, memory_max = limits
     if form == "columns":
         query, rows_max = f"select * from (\n{_bare(query)}\n) limit 0", 0
-    threads = max(1, (os.cpu_count() or 1) // 4)
     result = queried(
         tables,
         epoch,
@@ -304,7 +348,7 @@ def answered(
         given,
         timeout=timeout,
         rows_max=rows_max,
-        threads=threads,
+        threads=_threads(),
         memory_max=memory_max,
         is_wanted=is_wanted,
         setup=setup,
@@ -320,6 +364,14 @@ def _parameters(given: object) -> Parameters | None:
     if given is None:
         return None
     raise QueryError("the parameters are neither a list nor an object")
+
+
+def _fraction(text: str) -> float | decimal.Decimal:
+    """A number of JSON that is not whole: the nearest float, unless it has more digits than floats have."""
+    value, exact = float(text), decimal.Decimal(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is beyond the largest float")
+    return value if len(exact.as_tuple().digits) <= _FLOAT_DIGITS_MAX or exact == decimal.Decimal(value) else exact
 
 
 def _value(value: object) -> object:
@@ -341,13 +393,36 @@ def _value(value: object) -> object:
 
 def _plain(result: _Result, is_for_wire: bool) -> Frame:
     relation = result._relation()
-    listed = ", ".join(
-        f"{_quoted(name)}::{_plain_type(kind, is_for_wire)} as {_quoted(name)}"
-        for name, kind in zip(relation.columns, relation.types, strict=True)
-    )
     with _told(_duckdb(), result._connection):
+        scales = _scales(result) if is_for_wire else {}
+        listed = ", ".join(
+            f"{_quoted(name)}::{scales.get(name) or _plain_type(kind, is_for_wire)} as {_quoted(name)}"
+            for name, kind in zip(relation.columns, relation.types, strict=True)
+        )
         result._connection.execute(f"create temp table {_Plain.table} as select {listed} from {result.table}")
     return _Plain(result._connection)
+
+
+def _scales(result: _Result) -> dict[str, str]:
+    """The types of columns that are ``numeric`` without digits: as many after the point as their values have."""
+    relation = result._relation()
+    found = [
+        name
+        for name, kind in zip(relation.columns, relation.types, strict=True)
+        if kind.id == "decimal" and _is_numeric(*(value for _, value in kind.children))
+    ]
+    if not found:
+        return {}
+    digits = "max(length(rtrim(split_part({}::varchar, '.', 2), '0')))"
+    asked = ", ".join(digits.format(_quoted(name)) for name in found)
+    row = result._connection.execute(f"select {asked} from {result.table}").fetchone()
+    scales = [scale or 0 for scale in row]
+    types = [f"decimal({_DIGITS_MAX}, {scale})" if scale <= _DIGITS_MAX else "varchar" for scale in scales]
+    return dict(zip(found, types, strict=True))
+
+
+def _is_numeric(digits: int, scale: int) -> bool:
+    return digits == _ENGINE_DIGITS_MAX and scale >= _NUMERIC_SCALE
 
 
 class _Plain(_Result):

@@ -10,6 +10,7 @@ from ._engine import declaration
 from .connectors import Connector
 from .errors import PlanError
 from .names import collection_name
+from .notebook import fields_html
 from .over import Length
 from .schema import Event, RecordSchema, Row
 
@@ -35,6 +36,11 @@ class Stream(Generic[E]):
 
     def __repr__(self) -> str:
         return f"<stream {self.label}>"
+
+    def _repr_html_(self) -> str:
+        """Its fields, for notebooks."""
+        time = self._app._plan.event_time(self._analyzed)
+        return fields_html(repr(self), self._app._plan.schema(self._analyzed), {time: "event time"} if time else {})
 
     @overload
     def filter(
@@ -106,6 +112,7 @@ class Stream(Generic[E]):
         by: str | Sequence[str],
         *,
         within: Length,
+        late: bool = False,
         name: str | None = None,
         replace: bool = False,
     ) -> Stream[E]:
@@ -113,9 +120,10 @@ class Stream(Generic[E]):
 
         ``by`` is a field, or several. An event is a repeat if an event with the same values was passed on less than
         ``within`` before it, by the time of positions; a plain number where the event time is an int. None is a value
-        like others. Raises ``PlanError``.
+        like others. With ``late`` the late events of a source count, too, where they stand: each event comes once,
+        however late. Raises ``PlanError``.
         """
-        return self._app._first(self, by, within, name, replace)
+        return self._app._first(self, by, within, late, name, replace)
 
     @declaration
     def latest(self, by: str | Sequence[str], *, name: str | None = None, replace: bool = False) -> Table[Any]:
@@ -199,7 +207,8 @@ class Source(Stream[E]):
         lateness: int,
         idle: int | None,
         anchored: bool = False,
-        remembers: int | None = None,
+        remembers: tuple[int, int | None] | None = None,
+        ahead: ir.Ahead | None = None,
     ) -> None:
         super().__init__(app, name, {"named": name})
         self.name = name
@@ -209,6 +218,7 @@ class Source(Stream[E]):
         self._idle = idle
         self._anchored = anchored
         self._remembers = remembers
+        self._ahead = ahead
 
     def _definition(self) -> ir.StreamDef:
         """The plan's ``StreamDef``."""
@@ -219,12 +229,18 @@ class Source(Stream[E]):
             "anchored": self._anchored,
         }
         if self._remembers is not None:
-            source["remembers"] = self._remembers
+            source["remembers"], keys = self._remembers
+            if keys is not None:
+                source["keys_max"] = keys
+        if self._ahead is not None:
+            source["ahead"] = self._ahead
+        if callers := self._schema.callers:
+            source["caller"] = callers
         return {"name": self.name, "origin": {"source": source}}
 
     @property
     def _brings_time(self) -> bool:
-        """Whether its events have an event time of their own."""
+        """Returns whether its events have an event time of their own."""
         return self._schema.event_time is not None and not self._anchored
 
     @property

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from .notebook import table_html
+
 __all__ = [
     "DurabilitySummary",
     "FailedSummary",
@@ -23,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SourceSummary:
-    """What came from a source."""
+    """The counts of a source."""
 
     name: str = ""
     events: int = 0
@@ -47,16 +49,16 @@ class SourceSummary:
     held_from: int | None = None
     """The earliest event time that such an event may have; ``None`` while that source has had no event."""
     waits: str | None = None
-    """What they wait for and what releases them, in words; ``None`` where the state keeps none."""
+    """A text that says what they wait for and what releases them; ``None`` where the state keeps none."""
     paused: bool = False
-    """Whether its input came to an end that is a pause: a later run with the same state continues it."""
+    """A flag: whether its input came to an end that is a pause: a later run with the same state continues it."""
     ended_before: bool = False
-    """Whether it had ended for good in an earlier run over the same state: it had nothing new."""
+    """A flag: whether it had ended for good in an earlier run over the same state: it had nothing new."""
 
 
 @dataclass(frozen=True)
 class TransactionSummary:
-    """How many events of a transaction committed and aborted; a filter or map with roles is one."""
+    """The numbers of events of a transaction that committed and aborted; a filter or map with roles is one."""
 
     name: str = ""
     committed: int = 0
@@ -103,9 +105,9 @@ class PolicySummary:
     policy: str = ""
     """As ``--scheduling`` takes it."""
     workers: int = 1
-    """How many workers took part in access, at most."""
+    """The most workers that took part in access."""
     group: str | None = None
-    """Of which group of transactions, where groups that share no row were scheduled by themselves."""
+    """The group of transactions, where groups that share no row were scheduled by themselves."""
     epochs: int = 0
     transactions: int = 0
     redone: int = 0
@@ -134,7 +136,7 @@ class MemorySummary:
 
 @dataclass(frozen=True)
 class DurabilitySummary:
-    """What a run with a state logged, replayed and lost."""
+    """The log, replay and losses of a run with a state."""
 
     epoch: int = 0
     """The last epoch, counted from the state's beginning."""
@@ -154,7 +156,8 @@ class DurabilitySummary:
     recovery_seconds: float = 0.0
     """Seconds until the first new event could be taken."""
     is_behind: bool = False
-    """Whether there was no room for a last checkpoint: the next run replays the log after the checkpoint before."""
+    """A flag: whether there was no room for a last checkpoint: the next run replays the log after the checkpoint
+    before."""
     memory: MemorySummary | None = None
     """The effect of the memory limit; ``None`` without one."""
 
@@ -170,10 +173,10 @@ class RunSummary:
     transactions: tuple[TransactionSummary, ...] = ()
     failed: tuple[FailedSummary, ...] = ()
     left_out: tuple[LeftOutSummary, ...] = ()
-    """By stream of ticks, and of windows with ``every=``."""
+    """The times that were left out, by stream of ticks, and of windows with ``every=``."""
     epochs: int = 0
     policies: tuple[PolicySummary, ...] = ()
-    """How they were scheduled, in the order in which the policies were first used."""
+    """The policies by which they were scheduled, in the order in which the policies were first used."""
     seconds: float = 0.0
     """Wall time, from the start to the end of the last sink."""
     events_per_second: float = 0.0
@@ -183,9 +186,9 @@ class RunSummary:
     access_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that workers spent in the access stage, by kind: useful, sync, lock, construct, explore, abort, other."""
     stopped: bool = False
-    """Whether the run was stopped before its sources ended."""
+    """A flag: whether the run was stopped before its sources ended."""
     durability: DurabilitySummary | None = None
-    """What was logged, replayed and lost; ``None`` without a state."""
+    """The log, replay and losses of the run; ``None`` without a state."""
 
     @property
     def committed(self) -> int:
@@ -210,6 +213,18 @@ class RunSummary:
     def bad(self) -> int:
         """Records that could not be decoded."""
         return sum(s.bad for s in self.sources)
+
+    def _repr_html_(self) -> str:
+        """The numbers that matter most, for notebooks."""
+        rows: list[tuple[str, object]] = [(f"events of {source.name}", f"{source.events:,}") for source in self.sources]
+        rows += [(f"{of.name}: committed", f"{of.committed:,}") for of in self.transactions]
+        rows += [(f"aborted: {reason}", f"{count:,}") for reason, count in self.aborted.items()]
+        counts = {"late": self.late, "bad": self.bad, "failed": sum(f.events for f in self.failed)}
+        rows += [(name, f"{count:,}") for name, count in counts.items() if count]
+        rows += [("seconds", f"{self.seconds:.3f}"), ("events a second", f"{self.events_per_second:,.0f}")]
+        latency = self.latency
+        rows += [("latency, median", f"{latency.p50_ms:.1f} ms"), ("latency, 99 %", f"{latency.p99_ms:.1f} ms")]
+        return table_html(f"run of {self.application}", (), rows, "it was stopped" if self.stopped else "")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunSummary:

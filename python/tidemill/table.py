@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import ir
 from .errors import PlanError
+from .notebook import table_html
 from .results import Rows
 from .roles import Key, Role, Value
 from .schema import RecordSchema, Row
@@ -40,6 +41,8 @@ class Table(Rows, Generic[R]):
         rows: object = None,
         indexes: tuple[tuple[str, ...], ...] = (),
         changes: bool = False,
+        was: str | None = None,
+        expire: ir.ExpireAfter | ir.ExpireAt | None = None,
     ) -> None:
         self._app = app
         self.name = name
@@ -48,9 +51,18 @@ class Table(Rows, Generic[R]):
         self._initial = rows
         self._indexes = indexes
         self._changes = changes
+        self._was = was
+        self._expire = expire
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"
+
+    def _repr_html_(self) -> str:
+        """Its rows after a run, its columns before one, for notebooks."""
+        if self._frame is not None:
+            return super()._repr_html_()
+        columns = [(f.name, str(f.type), "key" if f.key else "") for f in self._schema.fields]
+        return table_html(repr(self), ("column", "type", ""), columns)
 
     def _first_rows(self) -> object:
         """The rows before the first event. An iterator's rows are kept, as each run begins with them."""
@@ -68,6 +80,8 @@ class Table(Rows, Generic[R]):
             "indexes": indexes,
             "changes": self._changes,
             "groups": self._schema.groups,
+            "was": self._was,
+            "expire": self._expire,
         }
 
     def row(self, *key: Key, create: bool = False, over: str | None = None) -> R:
@@ -130,6 +144,10 @@ class Table(Rows, Generic[R]):
         # A role, with what can be done with it in the eyes of editors and type checkers.
         return cast(SelectedRows[R], Selection(self._app, self.name, (), "all", schema=self._schema))
 
+    def _streams(self) -> list[Stream[Any]]:
+        """Its streams, whether or not the plan has them."""
+        return [self.woken, self.changes, self.expired]
+
     @property
     def woken(self) -> Stream[Any]:
         """The rows that wake, as a transaction asked with ``role.wake(at)``: the columns of the key, and ``at``."""
@@ -141,6 +159,12 @@ class Table(Rows, Generic[R]):
         ``changes=True``: the columns, of which those that are no part of the key are ``None`` in a row that is gone,
         and ``deleted``. Windowed columns are left out."""
         return Stream(self._app, f"{self.name}.changes", {"changes": self.name})
+
+    @property
+    def expired(self) -> Stream[Any]:
+        """The rows that have expired, of a table that is declared with ``expire=``, as they were when they were
+        deleted: the columns, and as ``gone_at`` the time of that. Windowed columns are left out."""
+        return Stream(self._app, f"{self.name}.expired", {"expired": self.name})
 
     def _role(self, key: tuple[Key, ...], access: str, over: str | None, values: dict[str, Value] | None = None) -> R:
         wanted = self._schema.keys

@@ -1,15 +1,23 @@
-"""For the tests of applications: run one on data, with its sinks left closed, and look at everything.
+"""For the tests of applications: run one on data, or talk to it while the test sets the time. Its sinks stay closed.
 
 from tidemill import testing
-from bank import app
+from bank import app, holds
 
 def test_transfer():
     done = testing.run(app, {"transfers": [{"at": 0, "src": "ada", "dst": "bob", "amount": 5}]})
     assert done.aborted("transfer")[0]["reason"] == "insufficient funds"
+
+def test_a_hold_expires():
+    with testing.start(app) as mill:
+        mill.call("hold", seat="1A")
+        mill.advance("15m")
+        mill.expect_rows(holds, {"seat": "1A", "is_held": False})
 """
 
 from __future__ import annotations
 
+import os
+from datetime import datetime
 from typing import Any
 
 from . import _engine
@@ -20,8 +28,9 @@ from .names import foreign
 from .options import Epoch, RunOptions
 from .stream import Stream
 from .summary import RunSummary
+from .trial import BEGINNING, Trial
 
-__all__ = ["Ran", "run"]
+__all__ = ["BEGINNING", "Ran", "Trial", "run", "start"]
 
 Rows = list[dict[str, Any]]
 
@@ -68,3 +77,21 @@ def run(app: App, data: Data | None = None, /, *, workers: int | None = 1, epoch
     transactions. No sink of the application is opened, and there is no state: nothing outlasts the test."""
     outcome = _engine.run(app._job(data, RunOptions(workers=workers, epoch=epoch), app.streams()))
     return Ran(app, RunSummary.from_json(outcome.summary), outcome.collected, outcome.tables)
+
+
+def start(
+    app: App,
+    *,
+    now: datetime = BEGINNING,
+    state: str | os.PathLike[str] | None = None,
+    workers: int | None = 1,
+    epoch: Epoch = "auto",
+) -> Trial:
+    """Starts the application on trial: a session whose time of day is ``now`` until the test lets it pass.
+
+    It runs the real engine. All sources are sent to, also those with a connector, and no sink is written. With
+    ``state``, a directory, it may crash and be started again. Raises ``PlanError``, and ``RunError`` where the state
+    cannot be opened.
+    """
+    options = RunOptions(workers=workers, epoch=epoch, state=state)
+    return Trial(app, now, options)

@@ -6,7 +6,9 @@ The functions here mean the same inside a compiled body and outside of it.
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
+
+from .errors import PlanError
 
 __all__ = [
     "Time",
@@ -16,6 +18,7 @@ __all__ = [
     "milliseconds",
     "minutes",
     "seconds",
+    "truncate",
 ]
 
 Time = datetime
@@ -63,6 +66,22 @@ def hours(n: float) -> timedelta:
 def days(n: float) -> timedelta:
     """A duration of ``n`` days of 24 hours."""
     return timedelta(days=n)
+
+
+def truncate(time: datetime, length: str | timedelta, tz: str | tzinfo | None = None) -> datetime:
+    """The start of the period that holds a time: of a length such as ``15m`` or ``1h``, from 1970 on; with ``tz=``, the
+    name of a zone, of days (``1d``), weeks from Monday (``1w``) or months (``1mo``) by its clock, as windows of a
+    calendar have them. Without ``tz=`` weeks and months are those of UTC.
+
+    Raises ``PlanError`` where there are no such periods, and where one begins before the year 1.
+    """
+    from .calendars import start, truncation
+
+    try:
+        begun = time_of_microseconds(start(truncation(length, tz), time_to_microseconds(time)))
+    except OverflowError:
+        raise PlanError(f"the period of {time} begins before the year 1", "give a later time") from None
+    return begun if time.tzinfo is not None else begun.replace(tzinfo=None)
 
 
 def time_to_microseconds(value: datetime) -> int:

@@ -27,7 +27,7 @@ class ScalarType:
     nullable: bool = False
 
     def optional(self) -> ScalarType:
-        """The same, with ``None`` allowed."""
+        """Returns the type with ``None`` allowed."""
         return replace(self, nullable=True)
 
     def to_json(self) -> ir.ColumnType:
@@ -81,7 +81,7 @@ def Decimal(first: str | int | decimal.Decimal, scale: int | None = None, /) -> 
     (at most 18 digits). ``tm.Decimal("9.99")`` is a value, inside of a transaction and outside.
     Inside of a transaction ``tm.Decimal(n, 2)`` turns the int ``n`` into a decimal of scale 2.
 
-    For type checkers write ``Annotated[decimal.Decimal, tm.Decimal(12, 2)]``.
+    Type checkers take no call for a type: ``Annotated[decimal.Decimal, tm.Decimal(12, 2)]`` is the same to both.
     """
     if scale is None:
         try:

@@ -38,7 +38,7 @@ class Window(Generic[T]):
         raise _body_only("last()")
 
     def count(self) -> int:
-        """How many values there are."""
+        """Returns the number of values."""
         raise _body_only("count()")
 
     def sum(self) -> T:
@@ -58,7 +58,7 @@ class Window(Generic[T]):
         raise _body_only("max()")
 
     def distinct(self) -> int:
-        """How many different values there are."""
+        """Returns the number of different values."""
         raise _body_only("distinct()")
 
     def variance(self) -> float | None:
@@ -80,7 +80,7 @@ class Window(Generic[T]):
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """What ``window()`` leaves in a class body: the plan's ``WindowDef``."""
+    """The specification that ``window()`` leaves in a class body: the plan's ``WindowDef``."""
 
     _definition: ir.WindowDef
     _was: str | None = None

@@ -1,4 +1,4 @@
-//! What the log costs: runs with and without a state, in turn.
+//! The cost of the log: runs with and without a state, in turn.
 
 use super::{DurableBench, EVENTS, filled, open, run_timed, source};
 use crate::median::median;
@@ -16,12 +16,12 @@ use tidemill_runtime::{DurabilityOptions, Source};
 /// Events of a batch whose compression is taken for that of the input.
 const COMPRESSED: usize = 1 << 16;
 
-/// What the disk gives: syncs of little and of much.
+/// Measures the disk: syncs of little and of much.
 pub fn disk(folder: &Path) {
     let path = folder.join("disk");
     let per_second = |bytes: usize| {
         let mut file = std::fs::File::create(&path).expect("a file that can be made");
-        // What compresses does not count on some disks.
+        // Some disks compress, so the bytes are noise.
         let noise: Vec<u8> = (0..bytes).map(|i| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect();
         let (start, mut syncs) = (Instant::now(), 0.0);
         while start.elapsed().as_secs_f64() < 1.0 {
@@ -36,7 +36,7 @@ pub fn disk(folder: &Path) {
     std::fs::remove_file(path).expect("our own file");
 }
 
-/// By value, from memory; then by offset, from a CSV file.
+/// Measures the log by value, with events from memory; then by offset, with events from a CSV file.
 pub fn measure(bench: &DurableBench) {
     let batch = ledger::events(bench.shape(bench.rows), 42);
     let events = bench.events;

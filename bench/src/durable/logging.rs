@@ -1,4 +1,4 @@
-//! What it costs to log every transaction and not only what crosses the border (S-Store, Meehan et al. 2015, §3.2.5 and
+//! The cost of logging every transaction and not only what crosses the border (S-Store, Meehan et al. 2015, §3.2.5 and
 //! Fig. 8): chains of transactions, each on a table of its own and on what the one before gave.
 //!
 //! Strong recovery logs each transaction with its input, and replays each by itself, with triggers off. Here it is a
@@ -27,15 +27,15 @@ const LENGTHS: [usize; 4] = [1, 2, 4, 8];
 const ROWS: i64 = 10_000;
 /// Events that a run has released when it is killed.
 const RELEASED: u64 = 4_000_000;
-/// How long transactions run one by one, each durable before the next.
+/// The time for which transactions run one by one, each durable before the next.
 const ONE_BY_ONE: Duration = Duration::from_secs(2);
 
-/// What is logged of a chain, and replayed.
+/// The part of a chain that is logged, and replayed.
 #[derive(Clone, Copy, ValueEnum)]
 enum Way {
-    /// What crosses the border; the chain is replayed from it.
+    /// The events that cross the border; the chain is replayed from it.
     Border,
-    /// That, and what each transaction gave, with which the replay is compared.
+    /// The events that cross the border, and what each transaction gave, with which the replay is compared.
     Full,
     /// Each transaction with its input; each is replayed by itself.
     Strong,
@@ -56,7 +56,7 @@ impl Way {
         Engine::with_logging(program, logging).expect("a plan that compiles")
     }
 
-    /// How many events of its source are one event of the chain.
+    /// Returns the number of events of its source that are one event of the chain.
     fn runs(self, length: usize) -> usize {
         match self {
             Way::Border | Way::Full => 1,
@@ -104,7 +104,7 @@ fn apart(length: usize) -> Plan {
     (0..length).fold(with_source(), step).sink("done", committed(format!("step{}", length - 1))).build()
 }
 
-/// Events of the source, of which each of the chain's has so many.
+/// Returns events of the source; each event of the chain has `runs` of them.
 fn batch(runs: usize) -> RecordBatch {
     let events = EVENTS / runs * runs;
     let numbers =
@@ -169,7 +169,7 @@ fn recovered(bench: &DurableBench, length: usize, way: Way, events: u64) {
     );
 }
 
-/// Events of the chain in a second, if there is no group commit.
+/// Returns events of the chain in a second, if there is no group commit.
 fn one_by_one(bench: &DurableBench, length: usize, way: Way) -> f64 {
     let engine = way.engine(length);
     let options = DurabilityOptions { commit_age_max: Duration::ZERO, ..DurabilityOptions::default() };

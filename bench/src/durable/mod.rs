@@ -29,7 +29,7 @@ const EVENTS: usize = 4_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// With and without a state, by value and by offset.
+    /// Runs with and without a state, by value and by offset.
     Log,
     /// A checkpoint in the middle of a run.
     Checkpoint,
@@ -39,13 +39,13 @@ enum Part {
     Store,
     /// Ten times as many rows as the memory limit allows.
     Larger,
-    /// What crosses the border logged, and every transaction.
+    /// Logging of what crosses the border, and of every transaction.
     Logging,
 }
 
 #[derive(Parser)]
 pub struct DurableBench {
-    /// What to measure.
+    /// The parts to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "log,checkpoint,recovery,store,larger,logging")]
     parts: Vec<Part>,
     /// Rows in both tables together, where the log is measured.
@@ -72,7 +72,7 @@ pub struct DurableBench {
     /// Seconds until the run is killed that is recovered from.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Where the states are put, and removed. It decides which disk is measured.
+    /// The folder for states, which are removed. It decides which disk is measured.
     #[arg(long, default_value = "target/bench-durable")]
     folder: PathBuf,
     /// Only run on this state until killed.
@@ -145,7 +145,7 @@ impl DurableBench {
         }
     }
 
-    /// A state directory without anything in it.
+    /// Returns a state directory without anything in it.
     fn fresh(&self, name: &str) -> PathBuf {
         let state = self.folder.join(name);
         let _ = std::fs::remove_dir_all(&state);
@@ -153,12 +153,12 @@ impl DurableBench {
     }
 }
 
-/// An engine without rows.
+/// Returns an engine without rows.
 fn empty() -> Engine {
     Engine::new(analyze(&ledger::plan(0)).expect("a valid plan")).expect("a plan that compiles")
 }
 
-/// An engine with the ledger's rows.
+/// Returns an engine with the ledger's rows.
 fn filled(rows: u64) -> Engine {
     let engine = empty();
     for table in engine.program().tables.keys() {
@@ -175,8 +175,8 @@ fn open(engine: &Engine, state: &Path, options: DurabilityOptions) -> Durability
     Durability { directory: open_state(state, engine.program(), None).expect("a state"), options }
 }
 
-/// A run, and the seconds from when its first events were asked for to when its last results were released: what it
-/// costs to open a state and to leave it is no part of the rate at which events go through.
+/// Runs, and returns the seconds from when its first events were asked for to when its last results were released: what
+/// it costs to open a state and to leave it is no part of the rate at which events go through.
 fn run_timed(
     engine: &Engine,
     source: Box<dyn Source>,
@@ -214,7 +214,7 @@ fn run(engine: &Engine, source: Box<dyn Source>, durability: Option<Durability>,
     run_timed(engine, source, durability, control).0
 }
 
-/// When events were asked for first, and results released last.
+/// The time when events were first asked for, and the time when results were last released.
 type Span = Arc<Mutex<Option<(Instant, Instant)>>>;
 
 /// A source that notes when it is asked first.

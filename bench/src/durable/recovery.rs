@@ -49,7 +49,7 @@ pub fn killed(live: &mut Command, is_enough: impl Fn(f64, u64) -> bool) -> (u64,
     (released, seconds)
 }
 
-/// What a run found of one that was killed.
+/// The time and work of a recovery after a kill.
 pub struct Recovered {
     /// Seconds until rows were loaded, and until everything was replayed.
     pub loaded: f64,
@@ -82,7 +82,7 @@ pub fn recover(engine: &Engine, batch: &RecordBatch, state: &Path) -> Recovered 
     Recovered { loaded, whole, events: replayed }
 }
 
-/// Kills one after so many seconds of events, and goes on.
+/// Kills a run after this number of seconds of events, and goes on.
 pub fn measure(bench: &DurableBench) {
     let state = bench.fresh("recovery");
     let mut command = Command::new(std::env::current_exe().expect("this program"));

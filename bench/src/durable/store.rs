@@ -27,12 +27,19 @@ fn timed<T>(what: &str, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Measures so many rows in a new directory.
+/// Measures this number of rows in a new directory.
 pub fn measure(rows: u64, path: &Path) {
     println!("store of {rows} rows:");
     let shape = Arc::new(RowShape { words: 3, key: vec![1], texts: Vec::new() });
-    let program =
-        Identity { version: 1, application: "store".into(), tables: Vec::new(), sources: Vec::new(), code: 0 };
+    let program = Identity {
+        version: 1,
+        application: "store".into(),
+        tables: Vec::new(),
+        sources: Vec::new(),
+        code: 0,
+        operators: None,
+        retired: Vec::new(),
+    };
     let how = OpenState { storage: Arc::new(Disk), path, holder: "a benchmark", id: 1, recorded: None, program };
     let mut directory = StateDirectory::open(how).expect("a state");
     let mut random = Random::new(5);

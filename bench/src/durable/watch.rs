@@ -1,4 +1,4 @@
-//! What is released from moment to moment.
+//! Samples of the results that are released, over time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of a run whose checkpoint is due after so many events.
+    /// Watches a run whose checkpoint is due after this many events.
     pub fn start(control: Arc<Control>, manifest: PathBuf, due: u64) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let ends = stop.clone();

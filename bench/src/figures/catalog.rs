@@ -11,25 +11,26 @@ use crate::workloads::windows::{Shape, WindowWorkload};
 use crate::workloads::{Knobs, Workload, rounds};
 use tidemill_runtime::{Policy, Scheduling, Scheme};
 
-/// What a figure's file has.
+/// The content of a figure's file.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// A line per point and way.
     Throughput,
-    /// The same, with runs long enough for a decision to settle; how it stands against the fixed policies is said, too.
+    /// A line per point and way, with runs long enough for a decision to settle; and the standing of the decision
+    /// against the fixed policies.
     Decision {
         /// Epochs of a run at the least.
         epochs: usize,
     },
     /// A line per epoch and way.
     OverTime,
-    /// What the process holds as it goes on.
+    /// The memory that the process holds as it goes on.
     Memory,
-    /// Predictions for more processors, beside what was measured with so many workers.
+    /// Predictions for more processors, beside what was measured with these numbers of workers.
     Scaling(Vec<usize>),
     /// Windows over streams: a line per point and way, of which there are those of `windows`.
     Windows {
-        /// What is run.
+        /// The points: a workload and its shape.
         points: Vec<(&'static WindowWorkload, Shape)>,
         /// Numbers of workers.
         workers: Vec<usize>,
@@ -40,18 +41,18 @@ pub enum Kind {
 pub struct Figure {
     /// Its file's name.
     pub id: &'static str,
-    /// In the papers' words, shortened.
+    /// The title in the papers' words, shortened.
     pub title: &'static str,
-    /// What its file has.
+    /// The content of its file.
     pub kind: Kind,
-    /// What is run.
+    /// The points: a workload and its knobs.
     pub points: Vec<(Workload, Knobs)>,
-    /// How.
+    /// The ways in which each point is run.
     pub ways: Vec<Way>,
 }
 
 impl Figure {
-    /// Runs in so many rounds.
+    /// Returns the number of runs in this number of rounds.
     pub fn runs(&self, rounds: usize) -> usize {
         let of_point = match &self.kind {
             Kind::Windows { points, workers } => return points.len() * workers.len() * rounds,
@@ -63,7 +64,7 @@ impl Figure {
     }
 }
 
-/// By the names of the command line.
+/// Parses ways, by the names of the command line.
 fn ways(names: &str, workers: &[usize]) -> Vec<Way> {
     let way = |name: &str| {
         let scheme = name.parse::<Scheme>().ok().map(Scheduling::Baseline);
@@ -78,7 +79,7 @@ fn all_policies(workers: usize) -> Vec<Way> {
     fixed.chain([Scheduling::Auto]).map(|scheduling| Way { scheduling, workers }).collect()
 }
 
-/// The points that one knob makes of others.
+/// Returns the points that one knob makes of others.
 fn vary<T: Copy>(from: &[Knobs], values: &[T], set: impl Fn(&mut Knobs, T)) -> Vec<Knobs> {
     let with = |knobs: &Knobs, value| {
         let mut knobs = *knobs;
@@ -94,7 +95,8 @@ fn of(workload: Workload, points: Vec<Knobs>) -> Vec<(Workload, Knobs)> {
 
 const SCHEMES: &str = "auto epoch tstream pat:16 lal lwm no-lock";
 
-/// All figures with these numbers of workers, of which most have the last; a round of a user function takes so long.
+/// Returns all figures with these numbers of workers, of which most have the last; a round of a user function takes so
+/// long.
 pub fn all(round_ns: f64, workers: &[usize]) -> Vec<Figure> {
     let most = *workers.last().expect("a number of workers");
     let mut all = morphstream(round_ns, most);
@@ -293,7 +295,7 @@ fn tstream_2019(round_ns: f64, workers: &[usize]) -> Vec<Figure> {
     ]
 }
 
-/// More processors than there are.
+/// Predicts runs on more processors than there are.
 fn scaling(round_ns: f64, workers: &[usize]) -> Figure {
     use Workload::{Bidding, GrepSum, Ledger, Toll};
     let points = [GrepSum, Ledger, Bidding, Toll].into_iter().flat_map(|workload| {

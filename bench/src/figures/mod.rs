@@ -27,10 +27,10 @@ use tidemill_runtime::Options;
 /// The exit status where a sweep has ended before it was complete.
 pub const UNFINISHED: u8 = 3;
 
-/// What is measured.
+/// The options of a sweep over figures.
 #[derive(Parser)]
 pub struct Figures {
-    /// Where the files of CSV are.
+    /// The folder of the CSV files.
     #[arg(long, default_value = "target/figures")]
     out: PathBuf,
     /// Only these figures, by their files' names; `list` names them all.
@@ -45,7 +45,7 @@ pub struct Figures {
     /// Rounds; lines are the medians.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// How long the shortest run of a point takes at least, unless that takes more than `--events`.
+    /// The least time that the shortest run of a point takes, unless that takes more than `--events`.
     #[arg(long, default_value_t = 0.25)]
     seconds: f64,
     /// Events of a run at the most.
@@ -61,7 +61,7 @@ pub struct Figures {
     memory_of: Option<Vec<String>>,
 }
 
-/// How far the sweep is.
+/// The progress of the sweep.
 struct Progress {
     start: Instant,
     /// Runs, of all rounds; those of points that were there do not count.
@@ -111,7 +111,7 @@ impl Figures {
         self.out.join(format!("{}.csv", figure.id))
     }
 
-    /// Where a figure is until it is complete.
+    /// Returns the path of a figure's file until it is complete.
     fn unfinished(&self, figure: &Figure) -> PathBuf {
         let workers: Vec<String> = self.workers.iter().map(usize::to_string).collect();
         self.out.join(format!("{}.{}.part", figure.id, workers.join("-")))
@@ -215,7 +215,7 @@ impl Figures {
         true
     }
 
-    /// With as many events as a run begins with.
+    /// Returns the knobs with as many events as a run begins with.
     fn sized(&self, kind: &Kind, workload: Workload, knobs: Knobs, round_ns: f64) -> Knobs {
         let epochs_min = match kind {
             Kind::Decision { epochs } => *epochs,
@@ -224,7 +224,7 @@ impl Figures {
         workload.sized(knobs, self.seconds, epochs_min, self.events, round_ns)
     }
 
-    /// All ways at a point; how the decision stands, where the figure is about that.
+    /// Measures all ways at a point. Returns the standing of the decision, if the figure is about that.
     fn point(
         &self,
         figure: &Figure,
@@ -253,7 +253,7 @@ impl Figures {
     }
 }
 
-/// Of what was written of a figure by point, what is whole: its text, and how many points that is.
+/// Returns the whole points of a figure that was written in part: their text, and their number.
 fn whole_points(figure: &Figure, text: &str) -> (String, usize) {
     let of_point = match &figure.kind {
         Kind::Throughput | Kind::Decision { .. } => 1 + figure.ways.len(),
@@ -265,7 +265,7 @@ fn whole_points(figure: &Figure, text: &str) -> (String, usize) {
     (if points == 0 { String::new() } else { lines[..1 + points * of_point].concat() }, points)
 }
 
-/// The files that are there, by figure, for tests.
+/// Returns the files that are there, by figure, for tests.
 #[cfg(test)]
 fn lines(out: &std::path::Path, id: &str) -> Vec<String> {
     let text = fs::read_to_string(out.join(format!("{id}.csv"))).expect("a figure");
@@ -317,7 +317,7 @@ mod tests {
         assert!(Figures::parse_from(small).report());
         let again = lines(&out, "ms16b");
         assert_eq!((&again[..5], again.len()), (first, whole.len()));
-        // What was measured with other numbers of workers is not gone on with.
+        // Points that were measured with other numbers of workers are not gone on with.
         fs::rename(out.join("ms16b.csv"), out.join("ms16b.1-2.part")).expect("a part");
         assert!(Figures::parse_from(small.into_iter().chain(["--workers", "1"])).report());
         let with_one = lines(&out, "ms16b");

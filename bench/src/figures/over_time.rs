@@ -1,4 +1,5 @@
-//! What changes as a run goes on: throughput and latency epoch by epoch, and the memory of a process of its own.
+//! The quantities that change as a run goes on: throughput and latency epoch by epoch, and the memory of a process of
+//! its own.
 
 use crate::memory::resident;
 use crate::run::{self, Again, Arrival};

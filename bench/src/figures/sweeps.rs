@@ -11,7 +11,7 @@ const SOME: usize = 2_000_000;
 
 type Point = (&'static WindowWorkload, Shape);
 
-/// All of them, with these numbers of workers; the one over workers with at least 1, 2, 4 and 8.
+/// Returns all of them, with these numbers of workers; the one over workers with at least 1, 2, 4 and 8.
 pub fn all(workers: &[usize]) -> Vec<Figure> {
     let thesis = [("ysb", 2 * MANY), ("lrb-speeds", 2 * MANY), ("nyt", 2 * MANY)];
     let many = ["ysb", "ysb-join", "nyt", "lrb-speeds", "cm", "q7", "nb7"].map(|name| (name, MANY));
@@ -44,14 +44,14 @@ fn figure(id: &'static str, title: &'static str, points: Vec<Point>, workers: &[
     Figure { id, title, kind: Kind::Windows { points, workers: workers.to_vec() }, points: vec![], ways: vec![] }
 }
 
-/// A workload as it is defined.
+/// Returns a workload as it is defined.
 fn default(name: &str, events: usize) -> Point {
     let workload = workload(name).expect("a workload");
     let WindowWorkload { groups, length, rate, .. } = *workload;
     (workload, Shape { events, groups, theta: 0.0, rate, length, late: 0.0 })
 }
 
-/// The points that one knob makes of a workload.
+/// Returns the points that one knob makes of a workload.
 fn vary<T: Copy>(name: &str, events: usize, values: &[T], set: impl Fn(&mut Shape, T)) -> Vec<Point> {
     let (workload, shape) = default(name, events);
     let with = |&value| {
@@ -99,7 +99,7 @@ mod tests {
     use crate::windows::{CSV_HEADER, write_point};
     use clap::Parser;
 
-    /// Of each figure the first point and the last, with few events: a line for each way.
+    /// The first point and the last of each figure, with few events, have a line for each way.
     #[test]
     fn every_sweep_has_a_line_for_each_way() {
         for figure in all(&[1, 2]) {

@@ -32,7 +32,7 @@ fn small(workload: Workload) -> Vec<Knobs> {
     }
 }
 
-/// The rows that a table begins with; its windows, which are its last columns, are empty.
+/// Returns the rows that a table begins with; its windows, which are its last columns, are empty.
 fn first_rows(program: &Program, table: TableId, batch: &RecordBatch) -> Vec<Vec<Value>> {
     let (plain, windows): (Vec<_>, Vec<_>) = program.tables[table].columns.iter().partition(|c| c.window.is_none());
     let schema = tidemill_model::Schema::scalars(plain.iter().map(|c| (c.name.as_str(), c.ty)));
@@ -41,7 +41,7 @@ fn first_rows(program: &Program, table: TableId, batch: &RecordBatch) -> Vec<Vec
     rows
 }
 
-/// The reference on an input, as digests of what the loop gives out.
+/// Runs the reference on an input. Returns digests of what the loop gives out.
 fn run_reference(input: &Input, expected: &Seen) -> Seen {
     let program = analyze(&input.plan).expect("a valid plan");
     let mut reference = Reference::new(&program);
@@ -136,7 +136,8 @@ fn inputs_have_aborts_of_the_share_that_was_asked_for() {
             let knobs = Knobs { abort, events: 4_000, rows: 1_000, work: 0, ..workload.defaults(1.0) };
             let outputs = (workload.input(&knobs).plain)().run(&workload.input(&knobs).events);
             let rejected = outputs.last().expect("all have the aborts last")[0].1.len() as f64 / 4_000.0;
-            // Of all events those that can abort: half the writes and transfers, six bids of eight, all reports.
+            // The events that can abort are a part of all: half the writes and transfers, six bids of eight, all
+            // reports.
             let expected = match workload {
                 Workload::GrepSum | Workload::Ledger => 0.5 * abort,
                 Workload::Bidding => 0.75 * abort,

@@ -7,12 +7,12 @@ use tidemill_txn::{AccessBuffer, Parameter, Survey, Surveyor, UseBuffer};
 
 /// Epochs that run. The first ones are serial, to measure and to survey.
 const EPOCHS: usize = 400;
-/// What the survey of an operation takes, nanoseconds (`docs/performance.md`).
+/// The time that the survey takes for an operation, nanoseconds (`docs/performance.md`).
 const SURVEY_NS: f64 = 100.0;
 
 /// A decision's epochs, all of the same shape. It is told of no aborts.
 pub struct Decided<'a> {
-    /// What they take under each policy that it may choose.
+    /// The predicted times of the policies that it may choose.
     policies: &'a [(Policy, Predicted)],
     shape: &'a EpochShape,
 }
@@ -28,7 +28,7 @@ impl<'a> Decided<'a> {
         &found.unwrap_or_else(|| panic!("{policy} is chosen and not simulated")).1
     }
 
-    /// Events per second over all epochs; and at the most, by the best of the policies in each.
+    /// Returns events per second over all epochs; and at the most, by the best of the policies in each.
     pub fn events_per_second(&self, workers: usize) -> (f64, f64) {
         let (transactions, operations) = (self.shape.transactions.len() as u32, self.shape.accesses.len() as u32);
         let serial = self.of(Policy::EPOCH);
@@ -63,7 +63,7 @@ impl<'a> Decided<'a> {
         (serial.events() * EPOCHS as f64 / taken * 1e9, bounds.fold(0.0, f64::max))
     }
 
-    /// Of the first transactions, as many as have so many operations.
+    /// Returns a survey of the first transactions, as many as have this many operations.
     fn survey(&self, operations: u32, workers: usize) -> Survey {
         let op_start = self.shape.accesses.accesses().op_start();
         let count = op_start.partition_point(|&start| start < operations).min(self.shape.transactions.len());

@@ -10,22 +10,22 @@ use std::collections::BinaryHeap;
 use tidemill_schedule::{Explore, Search};
 use tidemill_txn::{Precedence, Strata};
 
-/// What things take, nanoseconds.
+/// The costs of the executor's steps, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// Per unit, beside what it does: finding it, telling those that wait.
+    /// The cost of a unit beside its work: finding it, telling those that wait.
     pub unit: f64,
-    /// More, where something that it waits for was run by another worker.
+    /// The additional cost if something that it waits for was run by another worker.
     pub transfer: f64,
     /// The wait for all workers after a stratum or a round.
     pub barrier: f64,
-    /// In turns: for a turn that another worker passes on.
+    /// The cost of a turn that another worker passes on, in turns.
     pub line: f64,
-    /// In turns: per transaction, to insert its requests while it has the turn.
+    /// The cost of a transaction's requests, which it inserts while it has the turn, in turns.
     pub insert: f64,
 }
 
-/// When each unit ends at the earliest, whatever the number of workers; and the latest of it, the critical path.
+/// Returns the length of the critical path: the time at which the last unit ends if there are workers enough.
 pub fn critical_path(precedence: &impl Precedence, weight: &[f64]) -> f64 {
     let mut starts = vec![0.0_f64; weight.len()];
     let mut longest = 0.0_f64;
@@ -37,8 +37,8 @@ pub fn critical_path(precedence: &impl Precedence, weight: &[f64]) -> f64 {
     longest
 }
 
-/// How long the units take on a number of workers. `owners`: where chains are owned, a number for each unit, the same for
-/// those of one owner.
+/// Returns the time that the units take on a number of workers. `owners`: where chains are owned, a number for each
+/// unit, the same for those of one owner.
 pub fn makespan(
     precedence: &impl Precedence,
     weight: &[f64],
@@ -69,12 +69,12 @@ pub fn makespan(
 }
 
 struct Execution<'a> {
-    /// Per unit, when the last that it waits for ended, and on which worker; none before any.
+    /// The time at which the last predecessor of each unit ended, and its worker; none before any.
     ready_at: Vec<(f64, Option<usize>)>,
     pending: Vec<u32>,
     weight: &'a [f64],
     costs: Costs,
-    /// When each is free.
+    /// The time at which each worker is free, by worker.
     workers: Vec<f64>,
 }
 

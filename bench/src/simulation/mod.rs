@@ -49,14 +49,14 @@ const POLICIES: [&str; 8] = [
 const SCHEMES: [Scheme; 5] =
     [Scheme::TStream, Scheme::Partitioned(16), Scheme::Lock, Scheme::MultiVersion, Scheme::NoLock];
 
-/// All that is simulated: policies, schemes, and the decision. MorphStream's decision is only run.
+/// Returns all that is simulated: policies, schemes, and the decision. MorphStream's decision is only run.
 pub fn schedulings() -> Vec<Scheduling> {
     let policies = POLICIES.map(|name| name.parse().expect("a policy"));
     let decided = [Scheduling::Auto, Scheduling::MorphStream];
     policies.into_iter().chain(SCHEMES.map(Scheduling::Baseline)).chain(decided).collect()
 }
 
-/// The numbers of workers of which there are lines, where so many are run.
+/// Returns the numbers of workers of which there are lines, given those that are run.
 pub fn numbers(measured: &[usize]) -> Vec<usize> {
     let mut all = [&WORKERS[..], measured].concat();
     all.sort_unstable();

@@ -1,4 +1,5 @@
-//! What a policy or a scheme takes for an epoch on any number of workers, from what it took on one.
+//! Predictions of the time that a policy or a scheme takes for an epoch on any number of workers, from what it took on
+//! one.
 
 use super::executor::{Costs, critical_path, makespan};
 use super::schemes::{self, Turns};
@@ -11,13 +12,13 @@ const LINES: f64 = 2.0;
 /// A part's verdict operation, of its transaction.
 const VERDICT: f64 = 0.1;
 
-/// What building a graph takes with one worker, nanoseconds of an epoch.
+/// The time to build a graph with one worker, nanoseconds of an epoch.
 struct Construct {
     /// Listing and partitioning accesses, and laying out versions: prepare does it where there are several workers.
     listed: f64,
-    /// What one worker does while the others wait: under a scheme, all that is not listed.
+    /// The work of one worker while the others wait: under a scheme, all that is not listed.
     alone: f64,
-    /// What all workers share: linking.
+    /// The work that all workers share: linking.
     linked: f64,
     /// Finding strata by one worker alone, as it is done by up to two. With counters it takes twice as much work, which all
     /// share.
@@ -41,7 +42,7 @@ impl Construct {
         Construct { listed: listed * scale, alone: alone * scale, linked: linked * scale, strata: strata * scale }
     }
 
-    /// The part of it that is in access, on this number of workers.
+    /// Returns the part of it that is in access, on this number of workers.
     fn in_access(&self, workers: usize) -> f64 {
         let listed = if workers > 1 { 0.0 } else { self.listed };
         let strata = self.strata * (2.0 / workers as f64).min(1.0);
@@ -49,30 +50,30 @@ impl Construct {
     }
 }
 
-/// How an epoch is executed.
+/// The way in which an epoch is executed.
 enum Way {
     Policy(Policy),
-    /// In turns, or without.
+    /// The transactions run in turns, or without turns.
     Turns(Turns),
-    /// In rounds, over these chains.
+    /// The transactions run in rounds, over these chains.
     Rounds(Vec<Vec<u32>>),
 }
 
 /// An epoch, and what its parts take.
 pub struct Predicted {
-    /// Of an epoch.
+    /// The events of an epoch.
     events: f64,
     way: Way,
     on_versions: bool,
     graph: Graph,
     flow: Flow,
-    /// Per transaction, the number of the owner that runs it, where rows are owned and transactions are units.
+    /// The owner that runs each transaction, if rows are owned and transactions are units.
     owners: Option<Vec<u32>>,
-    /// Per unit, what it does; nanoseconds, as all that follows.
+    /// The work of each unit; nanoseconds, as all that follows.
     weight: Vec<f64>,
     costs: Costs,
     construct: Construct,
-    /// What comes after all units: on versions, copying them into rows, which all share.
+    /// The work after all units: on versions, copying them into rows, which all share.
     other: f64,
     /// Running again what aborts affected, with one worker. All share it.
     redo: f64,
@@ -96,7 +97,7 @@ impl Predicted {
         graph.build_and_follow(shape.accesses.accesses(), &uses, verdicts, &mut Scratch::default(), &mut flow);
         let means: Vec<f64> = one.transactions.iter().map(|t| t.mean_ns.unwrap_or(1.0).max(1.0)).collect();
         let times = one.access_seconds;
-        // By kind as they were timed; in all as long as they took.
+        // Each transaction takes the mean time of its kind, scaled so that all take the measured time.
         let raw: Vec<f64> = shape.transactions.iter().map(|&t| means[usize::from(t)]).collect();
         let fit = per_epoch(times.useful) / raw.iter().sum::<f64>().max(1.0);
         let transactions: Vec<f64> = raw.into_iter().map(|ns| ns * fit).collect();
@@ -148,23 +149,24 @@ impl Predicted {
         }
     }
 
-    /// Of its transactions what each takes, nanoseconds.
+    /// Returns the time that each of its transactions takes, nanoseconds.
     pub fn transactions(&self) -> &[f64] {
         &self.transactions
     }
 
-    /// Its events.
+    /// Returns its events.
     pub fn events(&self) -> f64 {
         self.events
     }
 
-    /// The other stages of an epoch in a pipeline of so many workers, nanoseconds of one worker.
+    /// Returns the time of the other stages of an epoch in a pipeline of this number of workers, nanoseconds of one
+    /// worker.
     pub fn stages(&self, workers: usize) -> f64 {
         let lists = workers > 1 && !self.is_serial();
         self.stages + if lists { self.construct.listed } else { 0.0 }
     }
 
-    /// The access stage of an epoch, nanoseconds.
+    /// Returns the time of the access stage of an epoch, nanoseconds.
     pub fn access(&self, workers: usize) -> f64 {
         if self.is_serial() {
             return self.transactions.iter().sum::<f64>() + self.construct.in_access(1) + self.other;
@@ -199,8 +201,8 @@ impl Predicted {
         matches!(self.way, Way::Policy(Policy { granularity: Granularity::Epoch, .. }))
     }
 
-    /// What an epoch takes in a pipeline of so many workers, of which `in_access` share its access, if that takes
-    /// `access`; nanoseconds.
+    /// Returns the time that an epoch takes in a pipeline of this many workers, of which `in_access` share its access,
+    /// if that takes `access`; nanoseconds.
     pub fn pipeline(&self, access: f64, in_access: usize, workers: usize) -> f64 {
         let (count, stages) = (workers as f64, self.stages(workers));
         match self.is_serial() && workers > 1 {
@@ -209,7 +211,7 @@ impl Predicted {
         }
     }
 
-    /// With all workers.
+    /// Returns the events per second with all workers.
     pub fn events_per_second(&self, workers: usize) -> f64 {
         self.events / self.pipeline(self.access(workers), workers, workers) * 1e9
     }
@@ -240,20 +242,20 @@ fn way_of(scheme: Scheme, shape: &EpochShape, graph: &Graph, flow: &Flow, uses: 
     }
 }
 
-/// The same uses of transactions that stay whole.
+/// Returns the uses for transactions that stay whole.
 fn whole(uses: &UseBuffer) -> UseBuffer {
     let writes = uses.uses.iter().map(|used| tidemill_txn::Use::new(0, used.writes()));
     UseBuffer { uses: writes.collect(), parts: vec![0; uses.parts.len()] }
 }
 
-/// Per transaction, a hash of the row of its first operation; its own number, where it has none.
+/// Returns a hash of the row of each transaction's first operation; its own number, if it has none.
 fn owners(shape: &EpochShape) -> Vec<u32> {
     let starts = shape.accesses.accesses().op_start();
     let first = |t: usize| (starts[t] < starts[t + 1]).then(|| shape.key_hashes[starts[t] as usize] as u32);
     (0..shape.transactions.len()).map(|t| first(t).unwrap_or(t as u32)).collect()
 }
 
-/// What a unit is of its transaction's work.
+/// Returns the share of a unit in its transaction's work.
 fn share(flow: &Flow, unit: u32) -> f64 {
     let transaction = flow.unit(unit).0;
     let (units, last) = (flow.units_of(transaction).len() as f64, flow.units_of(transaction).end - 1);

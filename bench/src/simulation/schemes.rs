@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use tidemill_txn::{Accesses, Flow, Graph, Precedence, RowId, UseBuffer};
 
-/// What each transaction of an epoch waits for before it runs whole.
+/// The partitions and transactions that each transaction of an epoch waits for before it runs whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
     /// The partitions in which it has a turn.
@@ -25,11 +25,11 @@ impl Turns {
         Turns { partitions: vec![Vec::new(); transactions], waits: vec![Vec::new(); transactions] }
     }
 
-    /// A turn in each partition that it touches, and locks: shared for reads, exclusive for writes. `partition`: of each
-    /// access.
+    /// Returns a turn in each partition that it touches, and locks: shared for reads, exclusive for writes.
+    /// `partition`: of each access.
     pub fn locks(accesses: Accesses<'_>, uses: &UseBuffer, partition: &[u32]) -> Turns {
         let mut turns = Turns::none(accesses.transactions());
-        // Of each row the last that wrote it, and those that read it since.
+        // The last transaction that wrote each row, and those that have read it since.
         let mut held: HashMap<RowId, (Option<u32>, Vec<u32>)> = HashMap::new();
         for (transaction, slots) in accesses.op_start().windows(2).enumerate() {
             let slots = slots[0] as usize..slots[1] as usize;
@@ -65,7 +65,7 @@ impl Turns {
         turns
     }
 
-    /// The longest path of transactions that wait for each other.
+    /// Returns the longest path of transactions that wait for each other.
     pub fn critical_path(&self, weight: &[f64]) -> f64 {
         let mut ends: Vec<f64> = Vec::with_capacity(weight.len());
         for (waits, weight) in self.waits.iter().zip(weight) {
@@ -82,7 +82,7 @@ fn push_new(list: &mut Vec<u32>, number: u32) {
     }
 }
 
-/// How long transactions take in turns, nanoseconds.
+/// Returns the time that transactions take in turns, nanoseconds.
 pub fn in_turns(turns: &Turns, weight: &[f64], costs: Costs, workers: usize) -> f64 {
     let mut free = vec![0.0_f64; workers];
     // Who had the last turn of each partition, and until when; when each transaction ended, and where.
@@ -115,7 +115,8 @@ fn first_free(free: &[f64]) -> usize {
     (0..free.len()).min_by(|&a, &b| free[a].total_cmp(&free[b])).expect("a worker")
 }
 
-/// The units of each chain, in order: a unit is in the chain of the first row that it writes, or else of its first row.
+/// Returns the units of each chain, in order: a unit is in the chain of the first row that it writes, or else of its
+/// first row.
 pub fn chains(graph: &Graph, flow: &Flow) -> Vec<Vec<u32>> {
     let mut of_operation = Vec::new();
     graph.chains(&mut of_operation);
@@ -134,10 +135,10 @@ pub fn chains(graph: &Graph, flow: &Flow) -> Vec<Vec<u32>> {
     chains
 }
 
-/// What a worker does at a moment of a round: it is in a chain, or claims one.
+/// The state of a worker at a moment of a round: it is in a chain, or claims one.
 type At = Reverse<(u64, usize, Option<usize>)>;
 
-/// How long chains take in rounds, nanoseconds. Once; what is removed is evaluated again.
+/// Returns the time that chains take in rounds, nanoseconds. Once; what is removed is evaluated again.
 pub fn in_rounds(
     precedence: &impl Precedence,
     chains: &[Vec<u32>],
@@ -162,7 +163,7 @@ pub fn in_rounds(
     now
 }
 
-/// Per unit, those that it waits for.
+/// Returns the units that each unit waits for.
 fn needs(precedence: &impl Precedence) -> Vec<Vec<u32>> {
     let mut needs = vec![Vec::new(); precedence.units() as usize];
     (0..precedence.units()).for_each(|unit| precedence.tell(unit, |told| push_new(&mut needs[told as usize], unit)));
@@ -174,14 +175,14 @@ struct Rounds<'a> {
     weight: &'a [f64],
     costs: Costs,
     needs: Vec<Vec<u32>>,
-    /// When each unit ended, and on which worker.
+    /// The time at which each unit ended, and the worker.
     ended: Vec<Option<(f64, usize)>>,
-    /// Of each chain, the next of its units.
+    /// The next unit of each chain.
     next: Vec<usize>,
 }
 
 impl Rounds<'_> {
-    /// From a moment on: when the round ends, and the chains of the next one.
+    /// Runs a round from a moment on. Returns when the round ends, and the chains of the next one.
     fn round(&mut self, start: f64, active: Vec<usize>, workers: usize) -> (f64, Vec<usize>) {
         let mut claims = active.into_iter();
         let mut blocked = Vec::new();

@@ -1,4 +1,4 @@
-//! What is printed of a point: a line of a table for each number of workers, or lines of CSV for each way to run it.
+//! The report of a point: a line of a table for each number of workers, or lines of CSV for each way to run it.
 
 use super::{Bench, Runs};
 use crate::median::median;
@@ -52,13 +52,13 @@ impl Bench<'_> {
         }
     }
 
-    /// The median seconds of the faster loop.
+    /// Returns the median seconds of the faster loop.
     fn best(&self) -> f64 {
         let by_array = if self.by_array.is_empty() { f64::INFINITY } else { median(&self.by_array) };
         by_array.min(median(&self.by_map))
     }
 
-    /// The seconds of a baseline; none where it was not run.
+    /// Returns the seconds of a baseline; none where it was not run.
     fn of<'r>(&self, baseline: Baseline, runs: &'r Runs) -> &'r [f64] {
         let place = self.options.baselines.iter().position(|&other| other == baseline);
         place.and_then(|place| runs.baselines.get(place)).map_or(&[], |seconds| seconds)

@@ -22,7 +22,7 @@ const ALTER: i64 = 6;
 const TOP: i64 = 7;
 const KINDS: u64 = 8;
 
-/// The application.
+/// Returns the application.
 pub fn plan(work: i64) -> Plan {
     let items = |t: TransactionBuilder| t.row("item", "items", [element("lines", "item")]).over("lines");
     PlanBuilder::new("online bidding")

@@ -13,10 +13,10 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan};
 use tidemill_state::hash_word;
 
-/// How PAT, with this many partitions, and the workloads divide keys: by their hash.
+/// The number of partitions into which PAT and the workloads divide keys: by their hash.
 pub const PARTITIONS: u64 = 16;
 
-/// The partition of a key.
+/// Returns the partition of a key.
 pub fn partition_of(key: i64) -> u64 {
     hash_word(key as u64) % PARTITIONS
 }
@@ -30,12 +30,12 @@ pub struct Draw<'a> {
 }
 
 impl<'a> Draw<'a> {
-    /// Of keys with this skew, by the knobs for partitions.
+    /// Draws keys with this skew, by the knobs for partitions.
     pub fn new(zipf: &'a Zipf, knobs: &Knobs) -> Draw<'a> {
         Draw { zipf, spread: (knobs.partitions > 0).then_some((knobs.across, knobs.partitions)) }
     }
 
-    /// From all keys, wherever they are.
+    /// Draws from all keys, wherever they are.
     pub fn anywhere(zipf: &'a Zipf) -> Draw<'a> {
         Draw { zipf, spread: None }
     }
@@ -71,7 +71,7 @@ impl<'a> Draw<'a> {
     }
 }
 
-/// The schema of a plan's source.
+/// Returns the schema of a plan's source.
 pub fn event_schema(plan: &Plan) -> Schema {
     let source = plan.streams.iter().find_map(|stream| match &stream.origin {
         OriginDef::Source { schema, .. } => Some(schema.clone()),
@@ -80,17 +80,17 @@ pub fn event_schema(plan: &Plan) -> Schema {
     source.expect("a plan with a source")
 }
 
-/// Events of a plan from their columns.
+/// Returns events of a plan from their columns.
 pub fn event_batch(plan: &Plan, columns: Vec<ArrayRef>) -> RecordBatch {
     RecordBatch::try_new(arrow_schema(&event_schema(plan)), columns).expect("columns of the schema")
 }
 
-/// A column of ints.
+/// Returns a column of ints.
 pub fn ints(values: Vec<i64>) -> ArrayRef {
     Arc::new(Int64Array::from(values))
 }
 
-/// A column of lists of structs of ints, as the schema's field of that number says.
+/// Returns a column of lists of structs of ints, as the schema's field of that number says.
 pub fn lists(schema: &Schema, field: usize, ends: &[usize], columns: Vec<Vec<i64>>) -> ArrayRef {
     let schema = arrow_schema(schema);
     let DataType::List(item) = schema.field(field).data_type() else { panic!("a list") };
@@ -101,7 +101,7 @@ pub fn lists(schema: &Schema, field: usize, ends: &[usize], columns: Vec<Vec<i64
     Arc::new(ListArray::new(item.clone(), offsets, Arc::new(values), None))
 }
 
-/// A table of a plan: a row per key 0 to `rows` − 1, the other columns all the same, windows left out.
+/// Returns a table of a plan: a row per key 0 to `rows` − 1, the other columns all the same, windows left out.
 pub fn table_rows(plan: &Plan, table: usize, rows: u64, values: &[i64]) -> RecordBatch {
     let columns = &plan.tables[table].columns;
     let plain = columns.iter().filter(|column| column.window.is_none());
@@ -111,19 +111,19 @@ pub fn table_rows(plan: &Plan, table: usize, rows: u64, values: &[i64]) -> Recor
     RecordBatch::try_new(arrow_schema(&schema), arrays).expect("columns of the table")
 }
 
-/// An int column of a batch.
+/// Returns an int column of a batch.
 pub fn column(batch: &RecordBatch, number: usize) -> &[i64] {
     batch.column(number).as_primitive::<Int64Type>().values()
 }
 
-/// A batch of ints as rows of values, windows left out.
+/// Returns a batch of ints as rows of values, windows left out.
 pub fn int_rows(batch: &RecordBatch) -> Vec<Vec<i64>> {
     let is_int = |c: &usize| *batch.column(*c).data_type() == DataType::Int64;
     let columns: Vec<&[i64]> = (0..batch.num_columns()).filter(is_int).map(|c| column(batch, c)).collect();
     (0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row]).collect()).collect()
 }
 
-/// An int default of a column.
+/// Returns an int default of a column.
 pub fn zero() -> Value {
     Value::Int(0)
 }

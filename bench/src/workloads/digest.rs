@@ -6,7 +6,7 @@ use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 
-/// A digest of tables that does not depend on the order of their rows.
+/// Returns a digest of tables that does not depend on the order of their rows.
 pub fn state_digest(tables: impl Iterator<Item = Vec<Vec<i64>>>) -> u64 {
     tables.fold(0, |digest: u64, rows| {
         let row = |row: &Vec<i64>| row.iter().fold(0, |hash, &value| mix(hash, value));
@@ -20,7 +20,7 @@ pub fn state_digest(tables: impl Iterator<Item = Vec<Vec<i64>>>) -> u64 {
 pub struct OutputDigest(Vec<(&'static str, usize, u64)>);
 
 impl OutputDigest {
-    /// Of what the loop gave out.
+    /// Returns the digest of the loop's output.
     pub fn of(output: &Output) -> Self {
         let column = |(name, values): &(&'static str, Vec<i64>)| {
             (*name, values.len(), values.iter().fold(0, |hash, &value| mix(hash, value)))
@@ -28,7 +28,7 @@ impl OutputDigest {
         OutputDigest(output.iter().map(column).collect())
     }
 
-    /// Of rows that several workers gave out, in whatever order.
+    /// Returns the digest of rows that several workers gave out, in whatever order.
     pub fn of_rows(outputs: &[Output]) -> Self {
         let names = outputs[0].iter().map(|column| column.0);
         let rows = |output: &Output| output[0].1.len();
@@ -39,7 +39,7 @@ impl OutputDigest {
         OutputDigest(names.map(|name| (name, count, sum)).collect())
     }
 
-    /// Of the same columns of batches; floats by their bits.
+    /// Returns the digest of the same columns of batches; floats by their bits.
     pub fn of_batches(&self, batches: &[RecordBatch]) -> Self {
         let digest = |(name, ..): &(&'static str, usize, u64)| {
             let columns = batches.iter().map(|batch| batch.column_by_name(name).expect("a column of the output"));

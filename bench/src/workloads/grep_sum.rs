@@ -30,7 +30,7 @@ fn role(number: usize) -> String {
     format!("k{number}")
 }
 
-/// A function of the rows of operation `o`.
+/// Returns a function of the rows of operation `o`.
 fn function(b: &mut Block, o: usize, knobs: &Knobs) -> Expr {
     let first = o * knobs.accesses;
     let cells = (first..first + knobs.accesses).map(|k| cell(role(k), "value"));
@@ -46,7 +46,7 @@ fn roles(t: TransactionBuilder, knobs: &Knobs, writes: usize) -> TransactionBuil
     })
 }
 
-/// The sum of what operations read.
+/// Returns the sum of what operations read.
 fn sum_of(b: &mut Block, operations: Range<usize>, knobs: &Knobs) -> Expr {
     let values = operations.map(|o| function(b, o, knobs));
     values.reduce(|sum, value| sum + value).unwrap_or_else(|| literal(0))
@@ -77,7 +77,7 @@ fn write(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
     })
 }
 
-/// The operations of a mixed event that write.
+/// Returns the operations of a mixed event that write.
 fn mixed_writes(knobs: &Knobs) -> usize {
     knobs.length - (knobs.reads * knobs.length as f64).round() as usize
 }
@@ -92,7 +92,7 @@ fn mix(t: TransactionBuilder, knobs: &Knobs) -> TransactionBuilder {
     })
 }
 
-/// The application.
+/// Returns the application.
 pub fn plan(knobs: &Knobs) -> Plan {
     let one = Knobs { length: 1, accesses: 1, ..*knobs };
     let is_single = || event("is_single");
@@ -160,7 +160,7 @@ struct Loop {
     knobs: Knobs,
 }
 
-/// What one kind of transaction gives out.
+/// The results of one kind of transaction.
 #[derive(Default)]
 struct Results {
     sums: [Vec<i64>; 2],
@@ -217,7 +217,7 @@ impl Loop {
     }
 }
 
-/// What an operation writes.
+/// Returns the value that an operation writes.
 fn written(value: i64, more: i64) -> i64 {
     (value + more).rem_euclid(VALUE_MAX)
 }
@@ -266,7 +266,7 @@ impl Plain for Loop {
 }
 
 impl Results {
-    /// With room for a half of so many events that read, and one that writes.
+    /// Makes room for a half of this number of events that read, and one that writes.
     fn with_capacity(events: usize) -> Self {
         let half = || Vec::with_capacity(events / 2 + events / 16);
         Results { sums: [half(), half()], written: [half(), half()], rejected: Default::default() }

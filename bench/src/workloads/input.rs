@@ -1,4 +1,4 @@
-//! What a workload is made of: its knobs, its input, the loop beside it.
+//! The parts of a workload: its knobs, its input, the loop beside it.
 
 use arrow_array::RecordBatch;
 use foldhash::fast::FixedState;
@@ -26,8 +26,8 @@ pub struct Knobs {
     pub epoch: usize,
     /// The share of events that only read (gs).
     pub reads: f64,
-    /// Whether each event reads with the share `reads` of its operations and writes with the others; if not, it only reads
-    /// or only writes (gs).
+    /// A flag: whether each event reads with the share `reads` of its operations and writes with the others; if not, it
+    /// only reads or only writes (gs).
     pub mixed: bool,
     /// The share of transactions with all l · r rows; the others have one (gs).
     pub multiple: f64,
@@ -35,8 +35,8 @@ pub struct Knobs {
     pub across: f64,
     /// The number of partitions that they are on. With 0 partitions are not looked at: rows are anywhere.
     pub partitions: usize,
-    /// Whether what is written is always the last of an operation's rows by key, so that chains never wait for each
-    /// other in a cycle (gs).
+    /// A flag: whether an operation always writes the last of its rows by key, so that chains never wait for each other
+    /// in a cycle (gs).
     pub acyclic: bool,
     /// Events in all.
     pub events: usize,
@@ -61,6 +61,6 @@ pub type Output = Vec<(&'static str, Vec<i64>)>;
 pub trait Plain {
     /// Runs all events; what it gives out, by sink.
     fn run(&mut self, events: &RecordBatch) -> Vec<Output>;
-    /// The tables: for each, its rows.
+    /// Returns the tables: for each, its rows.
     fn tables(&self) -> Vec<Vec<Vec<i64>>>;
 }

@@ -17,7 +17,7 @@ use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::build::{Block, PlanBuilder, aborted, cell, committed, event, named};
 use tidemill_plan::{Expr, Plan};
 
-/// What a ledger's events are like.
+/// The shape of a ledger's events.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Rows in both tables together.
@@ -30,14 +30,14 @@ pub struct Shape {
     pub doomed: f64,
     /// Rounds of arithmetic of each update's user function.
     pub work: i64,
-    /// Which numbers the accounts and assets have.
+    /// The numbers that accounts and assets have.
     pub keys: KeySpread,
 }
 
-/// Which numbers the keys are.
+/// The numbers that keys have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeySpread {
-    /// From 0 on, as the papers have them.
+    /// The numbers from 0 on, as the papers have them.
     #[default]
     Sequence,
     /// Anywhere among the 64-bit numbers.
@@ -45,7 +45,7 @@ pub enum KeySpread {
 }
 
 impl KeySpread {
-    /// The key of a number from 0 on.
+    /// Returns the key of a number from 0 on.
     pub fn key(self, number: u64) -> i64 {
         match self {
             KeySpread::Sequence => number as i64,
@@ -56,10 +56,10 @@ impl KeySpread {
 }
 
 const BALANCE: i64 = 1_000_000_000;
-/// More than any balance can reach.
+/// An amount that no balance can reach.
 const TOO_MUCH: i64 = 1 << 60;
 
-/// The schema of the events.
+/// Returns the schema of the events.
 pub fn event_schema() -> Schema {
     let int = ColumnType::required(Type::Int);
     Schema::scalars([
@@ -80,7 +80,7 @@ fn update(b: &mut Block, role: &'static str, column: &'static str, value: Expr, 
     b.set(role, column, value);
 }
 
-/// The application.
+/// Returns the application.
 pub fn plan(work: i64) -> Plan {
     let table = |key: &'static str, column: &'static str| {
         move |t: tidemill_plan::build::TableBuilder| t.key(key, Type::Int).column_or(column, Type::Int, Value::Int(0))
@@ -124,21 +124,21 @@ pub fn plan(work: i64) -> Plan {
         .build()
 }
 
-/// Events of a shape, as one batch.
+/// Returns events of a shape, as one batch.
 pub fn events(shape: Shape, seed: u64) -> RecordBatch {
     let zipf = Zipf::new(shape.rows / 2, shape.theta);
     let constant = |_| Phase { transfers: 0.5, doomed: shape.doomed, draw: Draw::anywhere(&zipf) };
     generate(shape.events, seed, shape.keys, constant)
 }
 
-/// What is drawn from at some event.
+/// The distribution that events are drawn from in a phase.
 struct Phase<'a> {
     transfers: f64,
     doomed: f64,
     draw: Draw<'a>,
 }
 
-/// The skew and the shares of transfers and of doomed ones among them, at so much of the way through the
+/// Returns the skew and the shares of transfers and of doomed ones among them, at this share of the way through the
 /// four phases.
 fn phases(progress: f64) -> (f64, f64, f64) {
     let grown = |phase: f64| (progress * 4.0 - phase).clamp(0.0, 1.0);
@@ -176,7 +176,7 @@ fn generate<'a>(events: usize, seed: u64, keys: KeySpread, phase: impl Fn(usize)
     RecordBatch::try_new(arrow_schema(&event_schema()), arrays).expect("columns of the schema")
 }
 
-/// The rows of one table before the first event, in batches.
+/// Returns the rows of one table before the first event, in batches.
 pub fn initial_rows(rows: u64, spread: KeySpread, schema: &Schema) -> impl Iterator<Item = RecordBatch> {
     const BATCH: u64 = 1 << 16;
     let (keys, schema) = (rows / 2, arrow_schema(schema));
@@ -230,7 +230,7 @@ pub struct Loop {
     work: i64,
 }
 
-/// What the loop gives out: the batches of deposited, transferred and rejected.
+/// The output of the loop: the batches of deposited, transferred and rejected.
 pub struct LoopOutput {
     /// at, account, balance
     pub deposited: [Vec<i64>; 3],
@@ -241,7 +241,7 @@ pub struct LoopOutput {
 }
 
 impl Loop {
-    /// With the rows that the tables have before the first event.
+    /// Makes a loop with the rows that the tables have before the first event.
     pub fn new(rows: u64, work: i64, keys: KeySpread) -> Self {
         let map = || (0..rows / 2).map(|k| (keys.key(k), BALANCE)).collect();
         Loop { accounts: map(), assets: map(), work }
@@ -287,7 +287,7 @@ impl Loop {
         LoopOutput { deposited, transferred, rejected }
     }
 
-    /// What is left, or the balance and quantity that were too small.
+    /// Transfers. Returns what is left, or the balance and quantity that were too small.
     #[inline(always)]
     fn transfer(&mut self, from: (i64, i64), to: (i64, i64), amount: i64, quantity: i64) -> Result<i64, (i64, i64)> {
         if from.0 == to.0 || from.1 == to.1 {
@@ -334,20 +334,20 @@ impl Loop {
         Ok(self.accounts[&from.0])
     }
 
-    /// A digest of the state that does not depend on order.
+    /// Returns a digest of the state that does not depend on order.
     pub fn digest(&self) -> u64 {
         let sum = |map: &Map<i64, i64>| map.iter().fold(0u64, |sum, (&k, &v)| sum.wrapping_add(row_digest(k, v)));
         sum(&self.accounts).wrapping_mul(31).wrapping_add(sum(&self.assets))
     }
 }
 
-/// The digest of one row; a state's is the sum over its rows.
+/// Returns the digest of one row; a state's is the sum over its rows.
 pub fn row_digest(key: i64, value: i64) -> u64 {
     let mut random = Random::new((key as u64).wrapping_mul(0x9e37_79b9).wrapping_add(value as u64));
     random.bits()
 }
 
-/// The digest of two tables as batches of key and value.
+/// Returns the digest of two tables as batches of key and value.
 pub fn tables_digest(accounts: &RecordBatch, assets: &RecordBatch) -> u64 {
     let sum = |batch: &RecordBatch| {
         let (keys, values) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());

@@ -55,14 +55,14 @@ pub const WORKLOADS: [(&str, Workload); 7] = [
 ];
 
 impl Workload {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         WORKLOADS.iter().find(|(_, workload)| *workload == self).expect("all are named").0
     }
 
-    /// The defaults of Table 5, with tables ten times as large as in TStream's paper, as in MorphStream's;
-    /// `work` is for a C of 10 µs where a round takes `round_ns`. Online Bidding is not in Table 5: the length
-    /// is TStream's, the rest as for the others.
+    /// Returns the defaults of Table 5, with tables ten times as large as in TStream's paper, as in MorphStream's;
+    /// `work` is for a C of 10 µs where a round takes `round_ns`. Online Bidding is not in Table 5: the length is
+    /// TStream's, the rest as for the others.
     pub fn defaults(self, round_ns: f64) -> Knobs {
         let work = rounds(10.0, round_ns);
         let knobs = Knobs {
@@ -101,8 +101,8 @@ impl Workload {
         }
     }
 
-    /// With as many events as take the loop about so long, at about 100 ns each and the user functions; at least so many
-    /// epochs, but no more than `events_max` events.
+    /// Returns the knobs with as many events as take the loop about this long, at about 100 ns each and the user
+    /// functions; at least this number of epochs, but no more than `events_max` events.
     pub fn sized(self, knobs: Knobs, seconds: f64, epochs_min: usize, events_max: usize, round_ns: f64) -> Knobs {
         let event_ns = 100.0 + self.functions(&knobs) * knobs.work as f64 * round_ns;
         let events = (seconds * 1e9 / event_ns) as usize;

@@ -22,7 +22,7 @@ const TOO_SLOW: i64 = -1 << 50;
 const VEHICLES_FREE: i64 = 50;
 const SPEED_FREE: i64 = 70;
 
-/// The application.
+/// Returns the application.
 pub fn plan(work: i64) -> Plan {
     PlanBuilder::new("toll processing")
         .table("speeds", |t| {

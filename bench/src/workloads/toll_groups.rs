@@ -19,7 +19,7 @@ const SPEED_MAX: u64 = 120;
 const TOO_SLOW: i64 = -1 << 50;
 const GROUPS: usize = 2;
 
-/// The application.
+/// Returns the application.
 pub fn plan(work: i64) -> Plan {
     let table = |name: &'static str| {
         move |t: tidemill_plan::build::TableBuilder| {

@@ -22,7 +22,7 @@ const SLICES: i64 = 5;
 /// The length of a slice, in reports of a segment on average.
 const REPORTS_PER_SLICE: i64 = 12;
 
-/// The application; a slice has this number of reports.
+/// Returns the application; a slice has this number of reports.
 pub fn plan(work: i64, slide: i64) -> Plan {
     let span =
         |distinct| WindowDef::Span { span: Value::Int(SLICES * slide), slide: Some(Value::Int(slide)), distinct };
@@ -177,7 +177,7 @@ impl Plain for Loop {
         vec![vec![("at", at), ("toll", toll), ("speed", speed), ("vehicles", vehicles)], vec![("at", rejected)]]
     }
 
-    /// Of the windows nothing: outputs show what is in them.
+    /// Returns the keys of the rows: windows are left out, as outputs show what is in them.
     fn tables(&self) -> Vec<Vec<Vec<i64>>> {
         vec![self.speeds.keys().map(|&key| vec![key]).collect(), self.counts.keys().map(|&key| vec![key]).collect()]
     }

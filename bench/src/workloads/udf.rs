@@ -4,12 +4,12 @@ use std::time::Instant;
 use tidemill_plan::build::{Block, if_else, local};
 use tidemill_plan::{Expr, Function};
 
-/// The rounds that take this number of microseconds.
+/// Returns the rounds that take this number of microseconds.
 pub fn rounds(micros: f64, round_ns: f64) -> i64 {
     (micros * 1e3 / round_ns).round() as i64
 }
 
-/// The arithmetic of a user function. The result is 0, which no compiler can know.
+/// Does the arithmetic of a user function. The result is 0, which no compiler can know.
 #[inline(always)]
 pub fn toil(start: i64, rounds: i64) -> i64 {
     if rounds == 0 {
@@ -19,7 +19,7 @@ pub fn toil(start: i64, rounds: i64) -> i64 {
     i64::from(end < -1e300)
 }
 
-/// The same in a plan, added to a value: statements, then the sum. `name` is its own in the transaction.
+/// Adds the user function to a value in a plan: statements, then the sum. `name` is its own in the transaction.
 pub fn with_udf(b: &mut Block, name: &str, start: Expr, rounds: i64, value: Expr) -> Expr {
     if rounds == 0 {
         return value;
@@ -29,7 +29,7 @@ pub fn with_udf(b: &mut Block, name: &str, start: Expr, rounds: i64, value: Expr
     value + if_else(local(name).lt(-1e300), 1, 0)
 }
 
-/// How long a round of [`toil`] takes here and now, in nanoseconds: the best of a few.
+/// Returns the time that a round of [`toil`] takes here and now, in nanoseconds: the best of a few.
 pub fn ns_per_round() -> f64 {
     const ROUNDS: i64 = 1_000_000;
     let once = |_| {

@@ -3,7 +3,7 @@
 use tidemill_durability::StateError;
 use tidemill_runtime::RunError;
 
-/// Why a state cannot be audited, or what is wrong with it.
+/// The reason why a state cannot be audited, or its fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {

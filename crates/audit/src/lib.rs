@@ -8,11 +8,13 @@
 mod error;
 mod position;
 mod show;
+mod stand;
 mod verify;
 mod walk;
 
 pub use error::AuditError;
 pub use position::{At, EventPosition};
 pub use show::show;
+pub use stand::{Standing, StandingTable, Tailed, stand, tail};
 pub use verify::{Verified, verify};
-pub use walk::{Late, OpenSource, Walk, recorded_program, recorded_source};
+pub use walk::{OpenSource, Untaken, Walk, WhyUntaken, recorded_program, recorded_source};

@@ -10,7 +10,7 @@ use tidemill_connect::parse_time;
 pub struct EventPosition {
     /// The source's name.
     pub source: String,
-    /// Which of its splits, if one is named: the name, or the end of it after a slash.
+    /// The split, if one is named: the name, or the end of it after a slash.
     pub split: Option<String>,
     /// The position in it.
     pub at: At,

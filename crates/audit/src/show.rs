@@ -1,9 +1,9 @@
-//! What one transaction read, required, wrote and emitted, or why it aborted: the reference interpreter runs it again
-//! on the state that it found.
+//! The steps of one transaction: what it read, required, wrote and emitted, or why it aborted. The reference
+//! interpreter runs it again on the state that it found.
 
 use crate::error::AuditError;
 use crate::position::{At, EventPosition};
-use crate::walk::{OpenSource, Walk, is_named, recorded_program, source_streams};
+use crate::walk::{OpenSource, Untaken, Walk, WhyUntaken, is_named, recorded_program, source_streams};
 use std::fmt::Write;
 use tidemill_connect::time_text;
 use tidemill_durability::StateDirectory;
@@ -11,8 +11,8 @@ use tidemill_model::{FieldType, Schema, Type, Value, format_decimal};
 use tidemill_plan::{Column, Origin, Program, RoleId, Stream, Table, Transaction, expression_text};
 use tidemill_reference::{NextEvent, Step, TransactionTrace, window_text};
 
-/// The transactions of the events at a position, as text. Searches the log after the newest checkpoint first, then
-/// after each savepoint that keeps its log, from the newest to the oldest.
+/// Returns the transactions of the events at a position, as text. Searches the log after the newest checkpoint first,
+/// then after each savepoint that keeps its log, from the newest to the oldest.
 pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSource<'_>) -> Result<String, AuditError> {
     let mut starts = vec![None];
     let mut savepoints = directory.savepoints()?;
@@ -38,8 +38,8 @@ pub fn show(directory: &StateDirectory, position: &EventPosition, open: OpenSour
     )))
 }
 
-/// The text about the events at a position, which is empty where there are none, and the epochs searched: after the
-/// first, up to the second.
+/// Returns the text about the events at a position, which is empty where there are none, and the epochs searched: after
+/// the first, up to the second.
 fn search(
     directory: &StateDirectory,
     from: Option<&StateDirectory>,
@@ -63,23 +63,24 @@ fn search(
     let field = source_streams(program).nth(source).and_then(|stream| stream.event_time);
     let time_of = |event: &[Value]| field.and_then(|field| event[field].word());
     while end != Some(walk.epoch) {
-        let mut late = Vec::new();
-        let found = walk.next_epoch(&mut |of, split, offset, event| {
+        let mut untaken = Vec::new();
+        let found = walk.next_epoch(&mut |event| {
             let is_it = match position.at {
-                At::Offset(wanted) => wanted == offset,
-                At::Time(time) => time_of(event) == Some(time),
+                At::Offset(wanted) => wanted == event.offset,
+                At::Time(time) => time_of(&event.event) == Some(time),
             };
-            if of == source && is_it {
-                late.push((split, offset, event.to_vec()));
+            if event.source == source && is_it {
+                untaken.push(event);
             }
         })?;
         let Some(epoch) = found else { break };
         wanted = wanted_splits(&walk, position, source, split)?;
         let is_wanted = |split: usize| wanted.as_ref().is_none_or(|wanted| wanted.contains(&split));
-        for (split, offset, event) in late.into_iter().filter(|(split, ..)| is_wanted(*split)) {
-            text.push_str(&late_text(program, source, &walk.origin(source, split), offset, &event));
+        for event in untaken.into_iter().filter(|event| is_wanted(event.split)) {
+            text.push_str(&untaken_text(program, &event, &walk.origin(source, event.split)));
         }
-        while let Some(next) = walk.next_event() {
+        while let Some(mut next) = walk.next_event() {
+            walk.reference.fill(&mut next);
             let is_it = next.position.source as usize == source
                 && is_wanted(next.split)
                 && match position.at {
@@ -87,7 +88,12 @@ fn search(
                     At::Time(time) => time_of(&next.event) == Some(time),
                 };
             if is_it {
-                text.push_str(&event_text(program, &next, &walk.origin(source, next.split), epoch.number));
+                text.push_str(&event_text(
+                    program,
+                    &next,
+                    &walk.origin(source, next.split),
+                    (epoch.number, walk.reference.anchored()),
+                ));
                 let traces = walk.reference.process_traced(next);
                 if traces.is_empty() {
                     text.push_str("it reached no transaction\n");
@@ -108,7 +114,7 @@ fn search(
     }
 }
 
-/// The source of a position, and the split that it names. The name of a source may have a slash, too.
+/// Returns the source of a position, and the split that it names. The name of a source may have a slash, too.
 fn source_of<'a>(program: &Program, position: &'a EventPosition) -> Result<(usize, Option<&'a str>), AuditError> {
     let numbered = |name: &str| source_streams(program).position(|stream| stream.name == name);
     let split = position.split.as_deref();
@@ -120,7 +126,7 @@ fn source_of<'a>(program: &Program, position: &'a EventPosition) -> Result<(usiz
     })
 }
 
-/// Which splits of a source a position means; none: all that there are.
+/// Returns the splits of a source that a position means; none for all.
 fn wanted_splits(
     walk: &Walk<'_>,
     position: &EventPosition,
@@ -149,7 +155,7 @@ fn wanted_splits(
     }
 }
 
-/// What is wrong with a split that a source does not have.
+/// Returns the message for a split that a source does not have.
 fn unknown_split(walk: &Walk<'_>, source: usize, split: &str) -> String {
     const NAMED_MAX: usize = 8;
     let names = walk.names(source);
@@ -164,13 +170,13 @@ fn unknown_split(walk: &Walk<'_>, source: usize, split: &str) -> String {
     }
 }
 
-/// The type of a source's event times.
+/// Returns the type of a source's event times.
 fn time_type(program: &Program, source: usize) -> Option<Type> {
     let stream = source_streams(program).nth(source)?;
     stream.schema.fields[stream.event_time?].scalar_type().map(|ty| ty.ty)
 }
 
-/// A position as people write it: with a time in the source's unit.
+/// Returns a position as people write it: with a time in the source's unit.
 fn position_text(program: &Program, position: &EventPosition) -> String {
     let source = source_streams(program).position(|stream| stream.name == position.source);
     match (&position.at, source.and_then(|source| time_type(program, source))) {
@@ -179,19 +185,21 @@ fn position_text(program: &Program, position: &EventPosition) -> String {
     }
 }
 
-/// A difference of event times of the type.
+/// Returns a difference of event times of the type.
 fn span_text(span: i64, ty: Type) -> String {
     if ty == Type::Time { format!("{} s", span as f64 / 1e6) } else { span.to_string() }
 }
 
-fn late_text(program: &Program, source: usize, origin: &str, offset: u64, event: &[Value]) -> String {
-    let stream = source_streams(program).nth(source).expect("it was looked up");
-    let mut text = format!("{origin}:{offset} came too late{}", why_late(stream, origin));
-    let _ = writeln!(text, "\n  {}", fields_text(&stream.schema, event));
-    text
+fn untaken_text(program: &Program, Untaken { source, offset, event, why, .. }: &Untaken, origin: &str) -> String {
+    let stream = source_streams(program).nth(*source).expect("it was looked up");
+    let why = match why {
+        WhyUntaken::Late => format!("came too late{}", why_late(stream, origin)),
+        WhyUntaken::Bad(reason) => format!("is a bad record: {reason}"),
+    };
+    format!("{origin}:{offset} {why}\n  {}\n", fields_text(&stream.schema, event))
 }
 
-/// Why an event of a source is late.
+/// Returns the reason why an event of a source is late.
 fn why_late(stream: &Stream, origin: &str) -> String {
     let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
     let Some(field) = stream.event_time.map(|field| &stream.schema.fields[field]) else { return String::new() };
@@ -201,7 +209,16 @@ fn why_late(stream: &Stream, origin: &str) -> String {
     format!(": its {} is {how} the greatest that {whose} had shown", field.name)
 }
 
-fn event_text(program: &Program, next: &NextEvent, origin: &str, epoch: u64) -> String {
+/// Returns the time at which an event of a source stands that has none of its own, with its type, where sources have times.
+fn anchored_time(program: &Program, stream: &Stream, anchor: Option<i64>) -> Option<(i64, Type)> {
+    let is_without = matches!(stream.origin, Origin::Source { .. }) && stream.event_time.is_none();
+    let timed = program.sources().find_map(|other| Some(&other.schema.fields[other.event_time?]));
+    let ty = timed.and_then(|field| field.scalar_type()).filter(|_| is_without)?.ty;
+    Some((anchor?, ty))
+}
+
+/// Returns the text about an event, which is of this epoch. Events that are sent stand at this time.
+fn event_text(program: &Program, next: &NextEvent, origin: &str, (epoch, anchor): (u64, Option<i64>)) -> String {
     let stream = &program.streams[next.root];
     let mut text = origin.to_owned();
     if next.is_known {
@@ -210,6 +227,8 @@ fn event_text(program: &Program, next: &NextEvent, origin: &str, epoch: u64) -> 
     if let Some(field) = stream.event_time {
         let ty = stream.schema.fields[field].scalar_type().map_or(Type::Int, |ty| ty.ty);
         let _ = write!(text, " at {}", value_text(&next.event[field], ty));
+    } else if let Some((time, ty)) = anchored_time(program, stream, anchor) {
+        let _ = write!(text, " at {}", value_text(&Value::from_word(ty, time), ty));
     }
     let _ = write!(text, ", in epoch {epoch}");
     let stream = match stream.origin {
@@ -298,13 +317,13 @@ fn key_text(table: &Table, key: &[Value]) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-/// A row, column by column.
+/// Returns a row, column by column.
 pub fn row_text(table: &Table, row: &[Value]) -> String {
     let cells = table.columns.iter().zip(row).map(|(c, value)| format!("{} = {}", c.name, cell_text(value, c)));
     cells.collect::<Vec<_>>().join(", ")
 }
 
-/// The value of a column; a windowed column's is bytes, of which it is said what they hold.
+/// Returns the value of a column; a windowed column's is bytes, of which it is said what they hold.
 fn cell_text(value: &Value, column: &Column) -> String {
     match (&column.window, value) {
         (Some(window), Value::Bytes(bytes)) => window_text(window, bytes, &|value| value_text(value, window.value)),

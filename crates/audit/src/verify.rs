@@ -19,12 +19,12 @@ const NOTHING_LOGGED: &str =
     "no transaction was verified: a run that ends takes a checkpoint of everything and drops the log before it";
 const NOTHING_YET: &str = "no transaction was verified: none is known to be durable after the newest checkpoint";
 
-/// What was compared and found equal.
+/// The facts that were compared and found equal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verified {
     /// The application.
     pub application: String,
-    /// The epoch after which it began.
+    /// The epoch after which the verification began.
     pub from: u64,
     /// The last epoch that was run again.
     pub through: u64,
@@ -32,22 +32,22 @@ pub struct Verified {
     pub events: u64,
     /// Epochs whose digest was compared.
     pub compared: u64,
-    /// Whether the tables of the newest checkpoint were compared row by row, and not only taken as the start.
+    /// A flag: whether the tables of the newest checkpoint were compared row by row, and not only taken as the start.
     pub tables_compared: bool,
-    /// By table: the digest at the end.
+    /// The digest of each table at the end, by table.
     pub tables: BTreeMap<String, TableDigest>,
-    /// By sink: the digest of all that went to it since the state began.
+    /// The digest of all that went to each sink since the state began, by sink.
     pub outputs: BTreeMap<String, StreamDigest>,
-    /// Who went on with the state meanwhile: then `through` is the last epoch that was known to be durable at the moment
-    /// that was verified.
+    /// The process that went on with the state meanwhile: then `through` is the last epoch that was known to be durable
+    /// at the moment that was verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_use_by: Option<String>,
-    /// What could not be compared, and why.
+    /// The comparisons that could not be made, and why.
     pub notes: Vec<String>,
 }
 
 impl Verified {
-    /// Whether nothing was run again and no tables were compared. The last note says why.
+    /// Returns whether nothing was run again and no tables were compared. The last note says why.
     pub fn is_empty(&self) -> bool {
         self.through == self.from && !self.tables_compared
     }
@@ -87,10 +87,10 @@ struct Verification<'a> {
     changed: Option<u64>,
     /// The reference's digests of epochs whose logged digest was not read yet.
     ours: BTreeMap<u64, EpochDigest>,
-    /// By transaction, so far.
+    /// The numbers of commits and aborts so far, by transaction.
     counts: Vec<(u64, u64)>,
-    /// What is wrong with the tables of the newest checkpoint. It is reported only after the digests of earlier epochs
-    /// were compared, since the first difference says most.
+    /// The difference that the tables of the newest checkpoint have. It is reported only after the digests of earlier
+    /// epochs were compared, since the first difference says most.
     tables: Option<AuditError>,
     verified: Verified,
 }
@@ -140,7 +140,7 @@ impl<'a> Verification<'a> {
             self.compare_tables()?;
         }
         while self.changed != Some(self.walk.epoch) {
-            let Some(epoch) = self.walk.next_epoch(&mut |_, _, _, _| {})? else { break };
+            let Some(epoch) = self.walk.next_epoch(&mut |_| {})? else { break };
             let mut events = 0;
             while let Some(event) = self.walk.next_event() {
                 self.walk.reference.process(event);
@@ -167,7 +167,7 @@ impl<'a> Verification<'a> {
         }
     }
 
-    /// The reference interpreter's digest of the current epoch.
+    /// Returns the reference interpreter's digest of the current epoch.
     fn digest(&mut self) -> EpochDigest {
         let outputs = self.program.streams.iter_enumerated();
         let outputs: TiVec<StreamId, RecordBatch> =
@@ -223,7 +223,7 @@ impl<'a> Verification<'a> {
         Ok(())
     }
 
-    /// The first row that differs, with the transaction that wrote it last.
+    /// Returns the first row that differs, with the transaction that wrote it last.
     fn row_difference(&self, table: TableId, theirs: &[Vec<Value>], ours: &[Vec<Value>]) -> Result<String, AuditError> {
         let definition = &self.program.tables[table];
         let key = |row: &[Value]| definition.key.iter().map(|&c| row[c].clone()).collect::<Vec<_>>();
@@ -262,13 +262,13 @@ impl<'a> Verification<'a> {
         Ok(text)
     }
 
-    /// The event, epoch and transaction that wrote a row last: found by another walk from the start.
+    /// Returns the event, epoch and transaction that wrote a row last: found by another walk from the start.
     fn last_write(&self, table: TableId, key: &[String]) -> Result<Option<(String, u64, String)>, AuditError> {
         let mut walk = Walk::begin(self.directory, self.from, self.program, self.open)?;
         let definition = &self.program.tables[table];
         let sources = source_streams(self.program).count();
         let mut last = None;
-        while walk.epoch < self.walk.epoch && walk.next_epoch(&mut |_, _, _, _| {})?.is_some() {
+        while walk.epoch < self.walk.epoch && walk.next_epoch(&mut |_| {})?.is_some() {
             while let Some(event) = walk.next_event() {
                 let source = event.position.source as usize;
                 let of = match source < sources {

@@ -10,10 +10,11 @@ use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
 use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{
-    BadRecord, DueCut, History, IoFailure, JoinedSplit, LoggedInput, OpenBatch, PastEpoch, Source, StartingPoint,
+    BadRecord, DueCut, FarEvent, History, IoFailure, JoinedSplit, LoggedInput, OpenBatch, PastEpoch, Source,
+    StartingPoint,
 };
 
-/// The program that a state has recorded.
+/// Returns the program that a state has recorded.
 pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
     let path = directory.path().display();
     let recorded = directory.manifest().and_then(|manifest| manifest.recorded.as_ref());
@@ -27,8 +28,27 @@ pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditErro
 /// Opens a source of a state to be read again; `None` where its kind cannot be.
 pub type OpenSource<'a> = &'a dyn Fn(&StateDirectory, &Stream) -> Result<Option<Box<dyn Source>>, IoFailure>;
 
-/// What is called for an event that comes too late: with its source, its split there, its offset, and its values.
-pub type Late<'a> = dyn FnMut(usize, usize, u64, &[Value]) + 'a;
+/// An event that nothing takes.
+pub struct Untaken {
+    /// Its source.
+    pub source: usize,
+    /// Its split there.
+    pub split: usize,
+    /// Its offset.
+    pub offset: u64,
+    /// Its values.
+    pub event: Vec<Value>,
+    /// The reason.
+    pub why: WhyUntaken,
+}
+
+/// The reason why no transaction takes an event.
+pub enum WhyUntaken {
+    /// The event came too late.
+    Late,
+    /// The event is a bad record, for this reason.
+    Bad(String),
+}
 
 /// The reference interpreter at some epoch of the log.
 pub struct Walk<'p> {
@@ -38,13 +58,13 @@ pub struct Walk<'p> {
     history: History,
     /// The last epoch whose events were all taken.
     pub epoch: u64,
-    /// By split: its source, and what that knows it by if it has several.
+    /// The source of each split, and the name by which that knows it if it has several, by split.
     splits: Vec<(usize, Option<String>)>,
-    /// By split: how many events of the current epoch are still to pass the gate.
+    /// The number of events of the current epoch that are still to pass the gate, by split.
     passing: Vec<u64>,
     /// The sources of the sent events of the current epoch that are still to pass, in order.
     sent: VecDeque<u32>,
-    /// What is due in the current epoch and has not run.
+    /// The due rows of the current epoch that have not run.
     due: VecDeque<NextEvent>,
     /// If rows wake within the current epoch: up to which time.
     wakes: Option<i64>,
@@ -100,9 +120,9 @@ impl<'p> Walk<'p> {
         Ok(Walk { program, reference, history, epoch, splits, passing, sent, due, wakes: None })
     }
 
-    /// Takes what the sources gave to the next epoch; `None` where the log ends. `late` is called for events that
-    /// come too late, with source, split, offset and values.
-    pub fn next_epoch(&mut self, late: &mut Late<'_>) -> Result<Option<PastEpoch>, AuditError> {
+    /// Takes what the sources gave to the next epoch; `None` where the log ends. `untaken` is called for the events that
+    /// nothing takes.
+    pub fn next_epoch(&mut self, untaken: &mut dyn FnMut(Untaken)) -> Result<Option<PastEpoch>, AuditError> {
         let Some(mut epoch) = self.history.next_epoch()? else { return Ok(None) };
         let streams: Vec<&Stream> = source_streams(self.program).collect();
         epoch.joined.iter().for_each(|joined| self.join(joined));
@@ -112,6 +132,15 @@ impl<'p> Walk<'p> {
             for input in std::mem::take(&mut source.inputs) {
                 let batch = match input {
                     LoggedInput::Records(batch) => batch,
+                    LoggedInput::TooFar(FarEvent { event, bad }) => {
+                        let event = rows(&event, &stream.schema).pop().expect("an event");
+                        let (split, offset) = (self.number_of(s), self.reference.taken(s));
+                        let why = WhyUntaken::Bad(bad.reason.clone());
+                        untaken(Untaken { source: source.source, split, offset, event, why });
+                        self.reference.reject(s, bad_row(bad));
+                        self.reference.pass_over(s);
+                        continue;
+                    }
                     LoggedInput::Punctuation(time) => {
                         self.reference.punctuate(s, time);
                         continue;
@@ -124,7 +153,8 @@ impl<'p> Walk<'p> {
                     }
                     let offset = self.reference.taken(s);
                     if !self.reference.take(s, record.clone()) {
-                        late(source.source, self.number_of(s), offset, &record);
+                        let (split, why) = (self.number_of(s), WhyUntaken::Late);
+                        untaken(Untaken { source: source.source, split, offset, event: record, why });
                     }
                 }
                 bad.for_each(|bad| self.reference.reject(s, bad_row(bad)));
@@ -161,19 +191,19 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The number of a split in its source.
+    /// Returns the number of a split in its source.
     fn number_of(&self, split: usize) -> usize {
         let (source, _) = self.splits[split];
         self.splits[..split].iter().filter(|(of, _)| *of == source).count()
     }
 
-    /// The names of the splits of a source that has several, by number.
+    /// Returns the names of the splits of a source that has several, by number.
     pub fn names(&self, source: usize) -> Vec<&str> {
         let of_source = self.splits.iter().filter(|(of, _)| *of == source);
         of_source.filter_map(|(_, name)| name.as_deref()).collect()
     }
 
-    /// An event's source as people write it, with the split if there are several.
+    /// Returns an event's source as people write it, with the split if there are several.
     pub fn origin(&self, source: usize, split: usize) -> String {
         let stream = source_streams(self.program).nth(source).expect("a source of the program");
         match &self.names(source)[..] {
@@ -182,7 +212,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The next event of the current epoch.
+    /// Returns the next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
         if let Some(through) = self.wakes.filter(|_| self.due.is_empty()) {
             let next = self.reference.next_time(&self.passing);
@@ -196,18 +226,18 @@ impl<'p> Walk<'p> {
         timed.or_else(|| sent(self))
     }
 
-    /// The program that is walked through.
+    /// Returns the program that is walked through.
     pub fn program(&self) -> &'p Program {
         self.program
     }
 
-    /// The digests that were logged after the last epoch.
+    /// Returns the digests that were logged after the last epoch.
     pub fn noted(&mut self) -> Result<Vec<(u64, tidemill_runtime::EpochDigest)>, AuditError> {
         Ok(self.history.noted()?)
     }
 }
 
-/// Whether the late events of a source are inputs.
+/// Returns whether the late events of a source are inputs.
 fn takes_late(program: &Program, source: usize) -> bool {
     let mut sources = program.streams.iter_enumerated().filter(|(_, s)| matches!(s.origin, Origin::Source { .. }));
     let id = sources.nth(source).map(|(id, _)| id);
@@ -224,7 +254,7 @@ fn places(late: Vec<(i64, Vec<Value>)>, after: &[u64], held: &[i64]) -> Vec<(i64
     late.into_iter().enumerate().map(place).collect()
 }
 
-/// The end of a split's name, after a slash, that no other one has.
+/// Returns the end of a split's name, after a slash, that no other one has.
 fn short_name<'a>(names: &[&'a str], split: usize) -> &'a str {
     let name = names[split];
     let ends = name.rmatch_indices('/').map(|(at, _)| &name[at + 1..]);
@@ -232,7 +262,7 @@ fn short_name<'a>(names: &[&'a str], split: usize) -> &'a str {
     ends.into_iter().find(is_own).unwrap_or(name)
 }
 
-/// Whether a split is the one that people write: its name, or the end of it after a slash.
+/// Returns whether a split is the one that a user wrote: its name, or the end of it after a slash.
 pub fn is_named(name: &str, written: &str) -> bool {
     name == written || name.strip_suffix(written).is_some_and(|before| before.ends_with('/'))
 }
@@ -246,19 +276,19 @@ pub fn recorded_source(directory: &StateDirectory, stream: &Stream) -> Result<Op
     Registry::standard().source(&spec)?.open(&stream.schema, &SourceOptions::default()).map(Some)
 }
 
-/// A record as it is on the `bad` stream.
+/// Returns a record as it is on the `bad` stream.
 fn bad_row(bad: BadRecord) -> Vec<Value> {
     let text = |text: Option<String>| text.map_or(Value::Null, Value::Str);
     let line = bad.line.map_or(Value::Null, |line| Value::Int(line as i64));
     vec![text(bad.origin), line, text(bad.column), Value::Str(bad.reason), text(bad.record)]
 }
 
-/// The streams of a program's sources, by source number.
+/// Returns the streams of a program's sources, by source number.
 pub fn source_streams(program: &Program) -> impl Iterator<Item = &Stream> {
     program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }))
 }
 
-/// The schema of a table's rows.
+/// Returns the schema of a table's rows.
 pub fn table_schema(table: &Table) -> Schema {
     Schema::scalars(table.columns.iter().map(|column| (column.name.as_str(), column.ty)))
 }

@@ -5,6 +5,7 @@ use crate::exit::{self, report};
 use crate::job::JobError;
 use crate::say;
 use crate::text::{count, counted};
+use serde_json::json;
 use std::fmt::Write;
 use tidemill_audit::{Verified, recorded_source, show, verify as verified};
 use tidemill_connect::view_state;
@@ -51,9 +52,13 @@ fn text(verified: &Verified) -> String {
 
 /// Shows transactions; the exit code.
 pub fn txn(command: &TxnCommand) -> u8 {
-    let TxnCommand::Show { state, position } = command;
+    let TxnCommand::Show { state, position, json } = command;
     let shown = view_state(state).map_err(JobError::from);
     match shown.and_then(|directory| Ok(show(&directory, position, &recorded_source)?)) {
+        Ok(text) if *json => {
+            say::out(&json!({"position": position.to_string(), "text": text}).to_string());
+            exit::SUCCESS
+        }
         Ok(text) => {
             say::out(&text);
             exit::SUCCESS

@@ -1,27 +1,40 @@
 //! `tidemill check` and `tidemill explain`: an application looked at, not run.
 
-use crate::arguments::{CheckArguments, Target};
+use crate::arguments::{CheckArguments, ExplainArguments, Target};
+use crate::check_json::{program_json, state_json};
+use crate::ends::{destination, origin};
 use crate::exit::{self, report};
 use crate::job::{Input, Job, JobError, Output, first_rows_schema, source_streams};
 use crate::loader::{Loader, Purpose};
 use crate::outlook::source_outlooks;
 use crate::say;
-use crate::text::{count, counted, destination, origin, value};
+use crate::sizes::StateSizes;
+use crate::state::before;
+use crate::text::{count, counted, value};
+use indicatif::HumanBytes;
+use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
-use tidemill_connect::{Disk, SourceOptions, open_state_as_it_is};
-use tidemill_durability::{Fit, Identity, Manifest, StateError};
+use tidemill_connect::{Disk, SourceOptions, open_state_as_it_is, time_text};
+use tidemill_durability::{Fit, Identity, Manifest, Migration, StateDirectory, StateError};
 use tidemill_model::Schema;
-use tidemill_plan::{Origin, Program, Stream, Table, analyze, explain as explained, warnings};
-use tidemill_runtime::Engine;
+use tidemill_plan::{
+    Origin, Program, Stream, Table, TransactionId, analyze, explain_called as explained, warnings_called,
+};
+use tidemill_runtime::{Engine, open_rows, open_text, refuse_open_of};
 
 /// Checks an application; the exit code.
 pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8, L::Error> {
     look(&arguments.target, loader, |job, program| {
         job.check_connections(None)?;
         job.check_sent(&program)?;
-        let mut warned = warnings(&program);
+        let mut warned = warnings_called(&program, &called(&job, &program));
         warned.extend(connector_warnings(&job, &program));
+        if arguments.json {
+            let state = arguments.state.as_ref().map(|state| state_json(state, &job, &program)).transpose()?;
+            say::out(&program_json(&job, &program, &warned, state).to_string());
+            return Ok(());
+        }
         say::out(&listing(&job, &program));
         warned.iter().for_each(|warning| say::warning(warning));
         say::out(&verdict(&program, warned.len()));
@@ -33,10 +46,15 @@ pub fn check<L: Loader>(arguments: &CheckArguments, loader: &mut L) -> Result<u8
 }
 
 /// Explains an application; the exit code.
-pub fn explain<L: Loader>(target: &Target, loader: &mut L) -> Result<u8, L::Error> {
-    look(target, loader, |_, program| {
-        let mut text = explained(&program);
+pub fn explain<L: Loader>(arguments: &ExplainArguments, loader: &mut L) -> Result<u8, L::Error> {
+    look(&arguments.target, loader, |job, program| {
+        let (mut text, application) = (explained(&program, &called(&job, &program)), program.name.clone());
         let (functions, bytes) = Engine::new(program)?.code_size();
+        if arguments.json {
+            let code = json!({"functions": functions, "bytes": bytes});
+            say::out(&json!({"application": application, "explanation": text, "code": code}).to_string());
+            return Ok(());
+        }
         let functions = counted(functions as u64, "function");
         let _ = writeln!(text, "\ncompiled\n  {functions}, {} bytes of machine code", count(bytes as u64));
         say::out(&text);
@@ -54,10 +72,11 @@ fn check_state(path: &Path, job: &Job, program: &Program) -> Result<(), JobError
     let fit = Fit::of(&manifest.program, &Identity::of(program));
     let (epoch, version) = (count(manifest.checkpoint.epoch), manifest.program.version);
     let mut text = format!("\nstate {shown}: checkpoint of epoch {epoch}, schema version {version}\n");
+    text.push_str(&sizes(path));
     if let Fit::Refused(why) = &fit {
         return Err(StateError::Refused(format!("the state {shown} {why}")).into());
     }
-    let mut sources = String::new();
+    let (mut sources, mut refused) = (String::new(), None);
     match (open_state_as_it_is(path), &fit) {
         (Err(StateError::Refused(why)), _) => _ = writeln!(text, "  {why}; until it is free, a run is refused"),
         (Err(error), _) => return Err(error.into()),
@@ -68,8 +87,14 @@ fn check_state(path: &Path, job: &Job, program: &Program) -> Result<(), JobError
                 (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
                 (_, false) => "",
             });
-            if matches!(fit, Fit::Same | Fit::Changed(_)) {
-                sources = source_outlooks(&directory, job, program)?;
+            match fit {
+                Fit::Same | Fit::Changed(_) => sources = source_outlooks(&directory, job, program)?,
+                Fit::Migrates(changes) => {
+                    sources = open_of(&directory, changes)?;
+                    let is_settled = !directory.has_logged()?;
+                    refused = refuse_open_of(&directory, &changes.changed).err().filter(|_| is_settled);
+                }
+                Fit::Refused(_) => {}
             }
         }
     }
@@ -80,13 +105,50 @@ fn check_state(path: &Path, job: &Job, program: &Program) -> Result<(), JobError
             changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));
         }
         Fit::Migrates(changes) => {
-            let _ = writeln!(text, "  it is migrated to version {}:", program.schema_version);
-            changes.iter().for_each(|change| _ = writeln!(text, "    {change}"));
+            match program.schema_version == manifest.program.version {
+                true => text.push_str("  it is brought to the changed program:\n"),
+                false => _ = writeln!(text, "  it is migrated to version {}:", program.schema_version),
+            }
+            changes.lines().for_each(|change| _ = writeln!(text, "    {change}"));
+            if !changes.drops.is_empty() {
+                let name = before(program);
+                let _ = writeln!(text, "    a savepoint, '{name}', keeps the state as it is before");
+            }
         }
     }
     text.push_str(&sources);
     say::out(&text);
-    Ok(())
+    refused.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Returns a text with the number of rows open in a state of each operator that the program does not go on with.
+fn open_of(directory: &StateDirectory, changes: &Migration) -> Result<String, JobError> {
+    let mut text = String::new();
+    for operator in changes.changed.iter().map(|changed| &changed.operator).chain(&changes.gone) {
+        let open = open_rows(directory, operator)?;
+        let _ = writeln!(text, "  {}: {}", operator.shown(), open_text(operator, open));
+    }
+    Ok(text)
+}
+
+/// Returns the time when the newest checkpoint was taken, and what the state takes on the disk.
+fn sizes(path: &Path) -> String {
+    let StateSizes { log, checkpoint, savepoints, checkpoint_time } = StateSizes::of(path);
+    let taken = checkpoint_time.map_or(String::new(), |time| format!(", taken at {}", time_text(time)));
+    let [log, checkpoint, savepoints] = [log, checkpoint, savepoints].map(|bytes| HumanBytes(bytes).to_string());
+    format!("  checkpoint {checkpoint}{taken}; log {log}; savepoints {savepoints}\n")
+}
+
+/// Returns the transactions that are called, if the application is served: their caller has the outcome.
+fn called(job: &Job, program: &Program) -> Vec<TransactionId> {
+    let is_sent = |stream: &Stream| {
+        let is_read = matches!(job.sources.get(&stream.name), Some(Input::Connection(_) | Input::Own(_)));
+        matches!(stream.origin, Origin::Source { .. }) && stream.own_time().is_none() && !is_read
+    };
+    let transactions = program.transactions.iter_enumerated().filter(|(_, transaction)| !transaction.is_hidden());
+    let called =
+        transactions.filter(|(_, transaction)| transaction.inputs.iter().all(|&s| is_sent(&program.streams[s])));
+    called.map(|(id, _)| id).collect()
 }
 
 fn look<L: Loader>(
@@ -100,7 +162,7 @@ fn look<L: Loader>(
     Ok(viewed.map_or_else(|error| report(&error), |()| exit::SUCCESS))
 }
 
-/// What is wrong with the files as they are now. Only the part of a file that names its columns is read.
+/// Returns the faults of the files as they are now. Only the part of a file that names its columns is read.
 fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
     let mut found = Vec::new();
     let mut opens = |kind: &str, name: &str, input: Option<&Input>, schema: &Schema| {
@@ -124,15 +186,15 @@ fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
     found
 }
 
-/// The directory that an output's file is to be in, if there is none.
+/// Returns the directory that an output's file is to be in, if there is none.
 fn missing_directory(output: &Output) -> Option<String> {
     let Output::Connection(connection) = output else { return None };
     let directory = Path::new(connection.path()?).parent().filter(|parent| !parent.as_os_str().is_empty())?;
     (!directory.is_dir()).then(|| directory.display().to_string())
 }
 
-/// Tables, sources, transactions and sinks with their types: those that were declared, and not the parts that windows, joins and
-/// wakes are made of.
+/// Returns a list of the declared tables, sources, transactions and sinks with their types, without the parts that
+/// windows, joins and wakes are made of.
 fn listing(job: &Job, program: &Program) -> String {
     let mut text = format!("application {}\n", program.name);
     for table in program.tables.iter().filter(|table| !table.is_hidden) {

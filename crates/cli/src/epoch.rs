@@ -15,7 +15,7 @@ const UNITS: [(&str, u64); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_0
 /// Most threads of a run.
 pub const WORKERS_MAX: usize = 1024;
 
-/// A number of threads.
+/// Parses a number of threads.
 pub fn parse_workers(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(workers @ 1..=WORKERS_MAX) => Ok(workers),
@@ -23,7 +23,7 @@ pub fn parse_workers(text: &str) -> Result<usize, String> {
     }
 }
 
-/// `epoch`, or a time between syncs with its unit.
+/// Parses `epoch`, or a time between syncs with its unit.
 pub fn parse_sync(text: &str) -> Result<Sync, String> {
     if text.trim() == "epoch" {
         return Ok(Sync::Epoch);
@@ -37,8 +37,17 @@ pub fn parse_sync(text: &str) -> Result<Sync, String> {
 /// The least limit of memory: below it, what is kept free for indexes does not suffice, and rows take more.
 pub const MEMORY_MIN: usize = 32 << 20;
 
-/// Bytes with their unit (`512MiB`, `2GiB`, `4 GB`).
+/// Parses bytes with their unit (`512MiB`, `2GiB`, `4 GB`).
 pub fn parse_memory(text: &str) -> Result<usize, String> {
+    match bytes_of(text) {
+        Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
+        Some(_) => Err(format!("a limit of {} is too little; give 32MiB or more", text.trim())),
+        None => Err(format!("'{text}' is not a limit of memory; give bytes with their unit, such as 512MiB or 2GiB")),
+    }
+}
+
+/// Returns bytes that are given with their unit.
+fn bytes_of(text: &str) -> Option<usize> {
     const UNITS: [(&str, usize); 8] = [
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
@@ -49,18 +58,35 @@ pub fn parse_memory(text: &str) -> Result<usize, String> {
         ("GB", 1_000_000_000),
         ("TB", 1_000_000_000_000),
     ];
-    let refused = || format!("'{text}' is not a limit of memory; give bytes with their unit, such as 512MiB or 2GiB");
-    let (number, unit) =
-        UNITS.iter().find_map(|(unit, bytes)| Some((text.trim().strip_suffix(unit)?, *bytes))).ok_or_else(refused)?;
-    let number: usize = number.trim().parse().map_err(|_| refused())?;
-    match number.checked_mul(unit) {
-        Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
-        Some(_) => Err(format!("a limit of {} is too little; give 32MiB or more", text.trim())),
-        None => Err(refused()),
+    let (number, unit) = UNITS.iter().find_map(|(unit, bytes)| Some((text.trim().strip_suffix(unit)?, *bytes)))?;
+    number.trim().parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// Parses bytes of a log with their unit.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    match bytes_of(text) {
+        Some(bytes) if bytes > 0 => Ok(bytes as u64),
+        _ => Err(format!("'{text}' is not a size of a log; give bytes with their unit, such as 256MiB")),
     }
 }
 
-/// Whether something is so: `true` or `false`.
+/// A number of keys.
+pub fn parse_keys(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(keys) if keys > 0 => Ok(keys),
+        _ => Err(format!("'{text}' is not a number of keys; give one such as 1000000")),
+    }
+}
+
+/// Parses a time with its unit (`500ms`, `30s`).
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    match parse_epoch(text) {
+        Ok(EpochSize::Age(nanoseconds)) => Ok(Duration::from_nanos(nanoseconds)),
+        _ => Err(format!("'{text}' is not a time; give one with its unit such as 30s, 1us to 3600s")),
+    }
+}
+
+/// Parses a flag: `true` or `false`.
 pub fn parse_flag(text: &str) -> Result<bool, String> {
     match text {
         "true" | "True" => Ok(true),
@@ -69,7 +95,7 @@ pub fn parse_flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `border` or `full`.
+/// Parses `border` or `full`.
 pub fn parse_logging(text: &str) -> Result<Logging, String> {
     match text.trim() {
         "border" => Ok(Logging::Border),
@@ -78,7 +104,7 @@ pub fn parse_logging(text: &str) -> Result<Logging, String> {
     }
 }
 
-/// `auto`, a number of events (`1000`), or an age with its unit (`500us`, `20ms`, `1s`).
+/// Parses `auto`, a number of events (`1000`), or an age with its unit (`500us`, `20ms`, `1s`).
 pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
     let text = text.trim();
     if text == "auto" {
@@ -105,7 +131,7 @@ pub fn parse_epoch(text: &str) -> Result<EpochSize, String> {
     }
 }
 
-/// A latency with its unit (`500us`, `20ms`, `1s`), in nanoseconds.
+/// Parses a latency with its unit (`500us`, `20ms`, `1s`), in nanoseconds.
 pub fn parse_latency(text: &str) -> Result<u64, String> {
     match parse_epoch(text) {
         Ok(EpochSize::Age(latency)) => Ok(latency),
@@ -153,6 +179,18 @@ mod tests {
         assert!(parse_memory("31MiB").unwrap_err().contains("is too little"));
         for text in ["", "2", "GiB", "2 gigabytes", "-1GiB", "1.5GiB", "99999999999999TiB"] {
             assert!(parse_memory(text).unwrap_err().contains("is not a limit of memory"), "{text}");
+        }
+    }
+
+    #[test]
+    fn measures_of_checkpoints() {
+        assert_eq!(parse_bytes("64KiB"), Ok(64 << 10));
+        for text in ["", "64", "0MiB", "KiB", "99999999999999TiB"] {
+            assert!(parse_bytes(text).unwrap_err().contains("is not a size of a log"), "{text}");
+        }
+        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
+        for text in ["", "30", "auto", "0s", "3601s", "1h"] {
+            assert!(parse_time(text).unwrap_err().contains("is not a time"), "{text}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! Exit codes. They are documented in `docs/command-line.md` and in `tidemill --help`.
 
-use crate::{JobError, say};
+use crate::{Interrupt, JobError, say};
+use tidemill_audit::AuditError;
 use tidemill_runtime::RunError;
+use tidemill_server::MetricsError;
 
 /// Success.
 pub const SUCCESS: u8 = 0;
@@ -13,10 +15,20 @@ pub const USAGE: u8 = 2;
 pub const RUN: u8 = 3;
 /// The data does not fit its schema, found before the first event.
 pub const SCHEMA: u8 = 4;
-/// Interrupted; the epoch was finished and the sinks closed.
-pub const INTERRUPTED: u8 = 130;
+/// A state differs from what the reference interpreter makes of its log.
+pub const DIFFERENCE: u8 = 5;
 
-/// The exit code for a failure.
+/// Returns the exit code after an interrupt, by which the epoch was finished and the sinks closed: as shells count, 128
+/// and the signal's number.
+pub fn interrupted(by: Interrupt) -> u8 {
+    match by {
+        Interrupt::HangUp => 129,
+        Interrupt::Key => 130,
+        Interrupt::Terminate => 143,
+    }
+}
+
+/// Returns the exit code for a failure.
 pub fn code(error: &JobError) -> u8 {
     match error {
         JobError::Plan(_) | JobError::Compile(_) | JobError::Connectors(_) => PROGRAM,
@@ -29,8 +41,10 @@ pub fn code(error: &JobError) -> u8 {
                 RUN
             }
         }
-        JobError::Run(_) | JobError::Audit(_) => RUN,
-        JobError::Interrupted => INTERRUPTED,
+        JobError::Audit(AuditError::Differs(_)) => DIFFERENCE,
+        JobError::Metrics(MetricsError::Insecure(_)) => USAGE,
+        JobError::Run(_) | JobError::Audit(_) | JobError::Metrics(_) => RUN,
+        JobError::Interrupted => interrupted(Interrupt::Key),
     }
 }
 
@@ -41,4 +55,23 @@ pub fn report(error: &JobError) -> u8 {
         other => say::error(&other.to_string()),
     }
     code(error)
+}
+
+/// Reports a failure of a run that the user may have asked to stop; the exit code.
+pub fn report_of_run(error: &JobError, stopping: Option<Interrupt>) -> u8 {
+    match (report(error), error, stopping) {
+        (_, JobError::Interrupted, Some(by)) => interrupted(by),
+        (code, ..) => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_has_a_code_of_its_own() {
+        let of = |error: AuditError| code(&JobError::Audit(error));
+        assert_eq!((of(AuditError::Differs("it differs".into())), of(AuditError::Unknown("none".into()))), (5, 3));
+    }
 }

@@ -11,6 +11,7 @@
 use crate::options::RunOptions;
 use crate::state::bring;
 use crate::summary::waits;
+use crate::watch::{Thresholds, Watcher};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -20,16 +21,17 @@ use std::time::Duration;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    InputEnd, IpcCompression, Named, Patience, Patient, Registry, SinkConnection, SinkDurability, SourceConnection,
-    SourceOptions, System, Unit, WriteIpc, check_overlap, open_state_as_it_is,
+    InputEnd, IpcCompression, Named, Patience, Patient, Registry, SetTime, SinkConnection, SinkDurability,
+    SourceConnection, SourceOptions, System, Unit, WriteIpc, check_overlap, check_paths, open_state_as_it_is,
 };
-use tidemill_durability::{Planted, StateDirectory, StateError};
+use tidemill_durability::{StateDirectory, StateError, table_taken_over};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, StreamId, Table, TableId, analyze};
 use tidemill_runtime::{
     BadRecord, Control, Durability, Engine, Environment, IoFailure, Logging, Next, Options, Request, RunError,
-    SentSource, Session, Sink, Source, SourceBatch, Summary, epoch_record_schema,
+    SentSource, Session, Sink, Source, SourceBatch, Summary, Watched, epoch_record_schema,
 };
+use tidemill_server::MetricsError;
 
 /// Makes a front end's own source, of the schema that is wanted.
 pub type OpenSource = Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>;
@@ -37,22 +39,23 @@ pub type OpenSource = Box<dyn FnOnce(&Schema) -> Box<dyn Source> + Send>;
 /// Makes a front end's own sink, for events of the schema.
 pub type OpenSink = Box<dyn FnOnce(&Schema) -> Box<dyn Sink> + Send>;
 
-/// Whether to give up before the first event. Is shown how far a replay has come, if one is under way.
+/// A callback that says whether to give up before the first event. Is shown how far a replay has come, if one is under
+/// way.
 pub type Watch<'a> = &'a mut dyn FnMut(Option<&Control>) -> bool;
 
-/// Where the events of a source or the rows of a table come from.
+/// The origin of a source's events or of a table's rows.
 pub enum Input {
-    /// To be opened here.
+    /// A connection, to be opened here.
     Connection(Box<dyn SourceConnection>),
     /// The front end's own.
     Own(OpenSource),
-    /// A session sends it. Not for tables.
+    /// The session that sends the events. Not for tables.
     Sent,
 }
 
-/// Where a stream goes.
+/// The destination of a stream.
 pub enum Output {
-    /// To be opened here.
+    /// A connection, to be opened here.
     Connection(Box<dyn SinkConnection>),
     /// The front end's own.
     Own(OpenSink),
@@ -62,19 +65,22 @@ pub enum Output {
 pub struct Job {
     /// The application.
     pub plan: Plan,
-    /// By name; one for each source of the plan.
+    /// The input of each source of the plan, by name.
     pub sources: BTreeMap<String, Input>,
-    /// By name: after how long without input a source holds no other source back until its next input.
+    /// The time without input after which a source holds no other source back until its next input, by name of the
+    /// source.
     pub idle: BTreeMap<String, Duration>,
-    /// By name; tables without one are empty when the run begins.
+    /// The rows that each table begins with, by name; tables without an input are empty when the run begins.
     pub tables: BTreeMap<String, Input>,
-    /// By name; one for each sink of the plan.
+    /// The output of each sink of the plan, by name.
     pub sinks: BTreeMap<String, Output>,
     /// Open what a state has recorded.
     pub connectors: Registry,
+    /// The time of day, in place of the machine's.
+    pub time: Option<Arc<SetTime>>,
 }
 
-/// Why a job failed.
+/// The reason why a job failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
@@ -92,7 +98,7 @@ pub enum JobError {
     Table {
         /// The table.
         name: String,
-        /// What happened.
+        /// The failure.
         failure: IoFailure,
     },
     /// A table's rows contradict each other.
@@ -104,6 +110,9 @@ pub enum JobError {
     /// A state cannot be gone through, or differs from what it must be.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// Stopped before the first event.
     #[error("stopped before the first event")]
     Interrupted,
@@ -125,19 +134,33 @@ pub struct Ready {
     environment: Arc<dyn Environment>,
     options: Options,
     sources: Vec<Box<dyn Source>>,
-    /// By source: how long it may be without input.
+    /// The time for which each source may be without input before it holds no other source back, by source.
     idle: Vec<Option<Duration>>,
     sinks: Vec<Box<dyn Sink>>,
     durability: Option<Durability>,
-    /// Of the sinks of a durable run.
+    /// The patience of the sinks of a durable run. Neither has any before it runs: what cannot begin says why.
     patience: Patience,
+    /// The patience of its state, for descriptors.
+    state_patience: Patience,
     records: Option<Box<dyn Sink>>,
     /// Streams, with the number of their last events that a session keeps.
     keep: Vec<(StreamId, usize)>,
-    /// What each source counts in.
+    /// Shows the run to those who watch it, once it has begun.
+    pub watched: Watched,
+    thresholds: Thresholds,
+    /// The unit in which the progress of each source is counted.
     pub units: Vec<Unit>,
-    /// Notes for people on what opening did.
-    pub notes: Vec<String>,
+    /// Notes on what opening did.
+    pub notes: Notes,
+}
+
+/// Notes for people on the opening of a job.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Notes that are good to know.
+    pub said: Vec<String>,
+    /// Warnings, which those hear, too, who want to hear nothing.
+    pub warned: Vec<String>,
 }
 
 impl Job {
@@ -148,7 +171,7 @@ impl Job {
         self.check_files(epoch_records)
     }
 
-    /// Checks that no sink overwrites a file that a source or a table reads.
+    /// Checks that each sink writes one file, and none that a source or a table reads.
     fn check_files(&self, epoch_records: Option<&Path>) -> Result<(), JobError> {
         fn input<'a>(kind: &str, (name, input): (&String, &'a Input)) -> Option<Named<'a, dyn SourceConnection>> {
             let Input::Connection(connection) = input else { return None };
@@ -164,6 +187,7 @@ impl Job {
         let mut sinks: Vec<_> = self.sinks.iter().filter_map(sink).collect();
         let records = records.as_ref().map(|file| file as &dyn SinkConnection);
         sinks.extend(records.map(|connection| Named { name: "the file of epoch records".into(), connection }));
+        check_paths(&sinks).map_err(JobError::Connectors)?;
         check_overlap(&inputs, &sinks).map_err(JobError::Connectors)
     }
 
@@ -205,17 +229,18 @@ impl Job {
         Ok(())
     }
 
-    /// The sinks that write to standard output.
+    /// Returns the sinks that write to standard output.
     pub fn standard_output(&self) -> impl Iterator<Item = &str> {
         self.sinks.iter().filter(|(_, output)| output.is_standard()).map(|(name, _)| name.as_str())
     }
 
-    /// Opens it for a run. `interrupted` is asked now and then whether to give up, and shown a replay that is under way.
+    /// Opens the sources and sinks of the job for a run. `interrupted` is asked now and then whether to give up, and
+    /// shown a replay that is under way.
     pub fn open(self, options: &RunOptions, interrupted: Watch) -> Result<Ready, JobError> {
         self.open_with(options, interrupted, Engine::with_logging)
     }
 
-    /// Opens it for a session: every stream can be followed.
+    /// Opens the sources and sinks of the job for a session: every stream can be followed.
     pub fn open_for_session(self, options: &RunOptions, interrupted: Watch) -> Result<Ready, JobError> {
         self.open_with(options, interrupted, Engine::for_session)
     }
@@ -229,13 +254,14 @@ impl Job {
         let program = analyze(&self.plan).map_err(JobError::Plan)?;
         self.check_connections(options.epoch_records.as_deref())?;
         self.check_sent(&program)?;
-        let environment: Arc<dyn Environment> = Arc::new(System::new());
+        let system = self.time.take().map_or_else(System::new, System::at);
+        let environment: Arc<dyn Environment> = Arc::new(system);
         let engine = compile(program, options.logging.unwrap_or_default())?;
         let mut engine = engine.on_sockets_of(&environment, &options.engine);
-        let mut notes = Vec::new();
+        let (mut notes, state_patience) = (Notes::default(), Patience::later());
         let savepoint = options.savepoint.as_deref();
         let mut directory = match &options.state {
-            Some(path) => Some(self.open_state(path, savepoint, &engine, &mut notes, interrupted)?),
+            Some(path) => Some(self.open_state(path, &state_patience, options, &engine, &mut notes, interrupted)?),
             None => None,
         };
         let (mut sources, mut units) = (Vec::new(), Vec::new());
@@ -252,9 +278,11 @@ impl Job {
         let full: Vec<String> = match (begun, &options.seed) {
             (Some(begun), seed) => {
                 if let Some(path) = seed {
-                    notes.push(format!("the state has begun, so that nothing is taken of {}", path.display()));
+                    notes.said.push(format!("the state has begun, so that nothing is taken of {}", path.display()));
                 }
-                begun.program.tables.iter().map(|table| table.name.clone()).collect()
+                let (had, has) = (&begun.program.tables, &engine.program().tables.raw);
+                let had_rows = |table: &&Table| table_taken_over(had, has, table).is_some();
+                has.iter().filter(had_rows).map(|table| table.name.clone()).collect()
             }
             (None, Some(path)) => seed(&engine, path, &mut notes)?,
             (None, None) => Vec::new(),
@@ -264,11 +292,10 @@ impl Job {
                 fill(&engine, id, table, input, interrupted)?;
             }
         }
-        let patience = Patience::default();
-        let durable = directory.as_ref().map(|directory| SinkDurability {
-            storage: Arc::new(Patient::new(directory.storage().clone(), patience.clone())),
-            owner: directory.owner(),
-            planted: Planted::default(),
+        let patience = Patience::later();
+        let durable = directory.as_ref().map(|directory| {
+            let storage = Patient::new(directory.storage().clone(), patience.clone());
+            SinkDurability::of(directory, Arc::new(storage))
         });
         let mut sinks = Vec::new();
         for sink in &engine.program().sinks {
@@ -283,7 +310,7 @@ impl Job {
             engine = bring(directory, savepoint, engine, &mut notes)?;
         }
         let durability = directory.map(|directory| Durability { directory, options: options.durability() });
-        let (options, keep) = (options.engine, Vec::new());
+        let (given, options, keep) = (options, options.engine, Vec::new());
         Ok(Ready {
             engine,
             environment,
@@ -293,8 +320,11 @@ impl Job {
             sinks,
             durability,
             patience,
+            state_patience,
             records,
             keep,
+            watched: Watched::default(),
+            thresholds: given.thresholds,
             units,
             notes,
         })
@@ -302,7 +332,7 @@ impl Job {
 }
 
 impl Ready {
-    /// The program.
+    /// Returns the program.
     pub fn program(&self) -> &Program {
         self.engine.program()
     }
@@ -310,10 +340,13 @@ impl Ready {
     /// Runs it to its end. `tick` is called some twenty times a second on this thread.
     pub fn run(self, control: Arc<Control>, tick: &mut dyn FnMut()) -> Result<(Engine, Summary), JobError> {
         let (engine, request, mut watch) = self.into_parts(control);
-        let mut summary = engine.run(request, &mut || {
+        let ran = engine.run(request, &mut || {
             watch();
             tick();
-        })?;
+        });
+        // The last look: at what happened since the one before.
+        watch();
+        let mut summary = ran?;
         say_waits(&mut summary, engine.program());
         Ok((engine, summary))
     }
@@ -334,17 +367,28 @@ impl Ready {
         Ok(())
     }
 
-    /// The engine, what it is to run, and what its watcher calls from time to time.
+    /// Returns the engine, what it is to run, and what its watcher calls from time to time.
     fn into_parts(self, control: Arc<Control>) -> (Engine, Request, impl FnMut() + Send + use<>) {
-        let Ready { engine, environment, options, sources, idle, sinks, durability, patience, records, .. } = self;
-        let watched = control.clone();
-        let request =
-            Request { options, control, durability, records, idle, ..Request::new(sources, sinks, environment) };
+        let Ready { engine, environment, options, sources, idle, sinks, durability, records, .. } = self;
+        let Ready { patience, state_patience, watched, thresholds, .. } = self;
+        let (seen, mut watcher) = (control.clone(), Watcher::new(control.clone(), watched.clone(), thresholds));
+        let request = Request {
+            options,
+            control,
+            durability,
+            records,
+            idle,
+            watched,
+            ..Request::new(sources, sinks, environment)
+        };
         let watch = move || {
-            watched.sink_waits.store(patience.waits(), Ordering::Relaxed);
-            if watched.ends() {
-                patience.end();
-            }
+            watcher.remarks(&seen.take_remarks());
+            seen.sink_waits.store(patience.waits(), Ordering::Relaxed);
+            let wants_descriptors = [&patience, &state_patience].iter().any(|one| one.waits_for_descriptors());
+            seen.descriptors_wait.store(wants_descriptors, Ordering::Relaxed);
+            let change = if seen.ends() { Patience::end } else { Patience::begin };
+            [&patience, &state_patience].into_iter().for_each(change);
+            watcher.look();
         };
         (engine, request, watch)
     }
@@ -369,18 +413,18 @@ fn open_records(path: &Path) -> Result<Box<dyn Sink>, RunError> {
     records_file(path).open(&epoch_record_schema(), None).map_err(failed)
 }
 
-/// The streams of a program's sources, by source number.
+/// Returns the streams of a program's sources, by source number.
 pub fn source_streams(program: &Program) -> impl Iterator<Item = &Stream> {
     program.streams.iter().filter(|s| matches!(s.origin, Origin::Source { .. }))
 }
 
-/// The schema of a table's rows.
+/// Returns the schema of a table's rows.
 pub fn table_schema(table: &Table) -> Schema {
     Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)))
 }
 
 /// Puts the rows of a state or savepoint into the tables of the same names, and returns these names.
-fn seed(engine: &Engine, path: &Path, notes: &mut Vec<String>) -> Result<Vec<String>, JobError> {
+fn seed(engine: &Engine, path: &Path, notes: &mut Notes) -> Result<Vec<String>, JobError> {
     let from = open_state_as_it_is(path)?;
     let seeded = engine.seed(&from, &recorded_program(&from)?)?;
     if seeded.is_empty() {
@@ -389,14 +433,16 @@ fn seed(engine: &Engine, path: &Path, notes: &mut Vec<String>) -> Result<Vec<Str
         return Err(JobError::Connectors(format!("{path} has no rows for any table of the program ({tables})")));
     }
     for (name, rows) in &seeded {
-        notes.push(format!("table {name} begins with {rows} rows of {}", path.display()));
+        notes.said.push(format!("table {name} begins with {rows} rows of {}", path.display()));
     }
     Ok(seeded.into_iter().map(|(name, _)| name).collect())
 }
 
-/// The schema of the rows that a table begins with: all windows are empty then.
+/// Returns the schema of the rows that a table begins with: all windows are empty then. The last column of a table whose rows expire is not
+/// the user's.
 pub fn first_rows_schema(table: &Table) -> Schema {
-    let plain = table.columns.iter().filter(|c| c.window.is_none());
+    let declared = table.columns.len() - usize::from(table.expire.is_some());
+    let plain = table.columns[..declared].iter().filter(|c| c.window.is_none());
     Schema::scalars(plain.map(|c| (c.name.as_str(), c.ty)))
 }
 
@@ -418,7 +464,7 @@ pub(crate) fn fill(
         if let Some(bad) = bad.first() {
             return Err(failed(IoFailure::schema(located(bad))));
         }
-        engine.preload(id, &events).map_err(|error| JobError::Rows(error.to_string()))?;
+        engine.preload_declared(id, &events).map_err(|error| JobError::Rows(error.to_string()))?;
         if interrupted(None) {
             return Err(JobError::Interrupted);
         }
@@ -426,7 +472,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// A bad record as one sentence.
+/// Returns a bad record as one sentence.
 fn located(bad: &BadRecord) -> String {
     let mut text = bad.origin.clone().unwrap_or_else(|| "the data".into());
     if let Some(line) = bad.line {

@@ -8,10 +8,16 @@
 mod arguments;
 mod audit;
 mod check;
+mod check_json;
+mod end;
+mod ends;
 mod epoch;
 pub mod exit;
 mod job;
 mod loader;
+mod log;
+mod log_writer;
+mod look;
 mod new;
 mod options;
 mod outlook;
@@ -20,23 +26,30 @@ mod run;
 mod savepoint;
 mod say;
 mod serve;
+mod settings;
+mod shell;
+mod sizes;
 mod state;
 mod summary;
 mod text;
 mod user;
+mod watch;
 
-pub use job::{Input, Job, JobError, OpenSink, OpenSource, Output, Ready, say_waits, source_streams, table_schema};
-pub use loader::{Loader, Purpose};
+pub use job::{
+    Input, Job, JobError, Notes, OpenSink, OpenSource, Output, Ready, say_waits, source_streams, table_schema,
+};
+pub use loader::{Interrupt, Loader, Look, LookAt, Purpose};
 pub use options::{OptionError, RunOptions};
+pub use watch::Thresholds;
 
-use arguments::{Arguments, Command};
-use clap::Parser;
+use arguments::Command;
 use std::ffi::OsString;
+use tracing::dispatcher::with_default;
 
 /// Runs the command line, its first element the command's own name; the exit code. The caller shows
 /// errors of loading.
 pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &mut L) -> Result<u8, L::Error> {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match settings::parse(arguments.into_iter().collect()) {
         Ok(arguments) => arguments,
         Err(answer) => {
             // Help, the version, or the mistake. A failure to print cannot be reported.
@@ -45,14 +58,31 @@ pub fn main<L: Loader>(arguments: impl IntoIterator<Item = OsString>, loader: &m
         }
     };
     match &arguments.command {
-        Command::Run(arguments) => run::run(arguments, loader),
-        Command::Serve(arguments) => serve::serve(arguments, loader),
+        Command::Run(arguments) => {
+            with_default(&arguments.log.dispatch(false, arguments.quiet), || flushed(|| run::run(arguments, loader)))
+        }
+        Command::Serve(arguments) => {
+            let log = arguments.run.log.dispatch(true, arguments.run.quiet);
+            with_default(&log, || flushed(|| serve::serve(arguments, loader)))
+        }
         Command::Check(arguments) => check::check(arguments, loader),
         Command::Verify(arguments) => Ok(audit::verify(arguments)),
-        Command::Savepoint(command) => Ok(savepoint::savepoint(command)),
+        Command::Savepoint(command) => Ok(savepoint::savepoint(command, loader)),
         Command::User(command) => Ok(user::user(command)),
+        Command::Tail(arguments) => loader.look(&arguments.look()),
+        Command::Table(arguments) => loader.look(&arguments.look()),
+        Command::Top(arguments) => loader.look(&arguments.look()),
         Command::Txn(command) => Ok(audit::txn(command)),
         Command::Explain(target) => check::explain(target, loader),
         Command::New(arguments) => Ok(new::new(arguments, loader)),
+        Command::Completions { shell } => Ok(shell::completions(*shell)),
+        Command::Man { folder } => Ok(shell::man(folder.as_deref())),
     }
+}
+
+/// Does something, and then waits until what was logged is written.
+fn flushed<T>(work: impl FnOnce() -> T) -> T {
+    let done = work();
+    log::flush();
+    done
 }

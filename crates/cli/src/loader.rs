@@ -1,40 +1,116 @@
-//! What the command asks of a front end.
+//! The interface of a front end, as the command uses it.
 
 use crate::Job;
-use std::path::PathBuf;
-use std::sync::Arc;
-use tidemill_runtime::Session;
-use tidemill_server::{Metrics, Queries};
+use std::path::{Path, PathBuf};
+use tidemill_server::{Launch, Metrics};
 
 /// The purpose for which an application is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To run: everything must be there.
+    /// A run: everything must be there.
     Run,
-    /// To serve: clients send the events of sources whose data is given in no other way.
+    /// A server: clients send the events of sources whose data is given in no other way.
     Serve,
-    /// To look at: sources whose data is given in another way may be missing.
+    /// A look: sources whose data is given in another way may be missing.
     Look,
+}
+
+/// A way to ask for an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Ctrl-C.
+    Key,
+    /// SIGTERM, as managers of services and containers send it.
+    Terminate,
+    /// SIGHUP, as a terminal that is closed sends it.
+    HangUp,
+}
+
+/// A request to look at a state or at a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Look {
+    /// The events of a stream.
+    Tail {
+        /// The stream.
+        stream: String,
+        /// The place after which they are wanted: an epoch of a state, a position of a server.
+        after: Option<String>,
+        /// A flag: whether those are wanted, too, that come later.
+        follows: bool,
+        /// The state or server.
+        at: LookAt,
+    },
+    /// The rows of a table.
+    Table {
+        /// The table.
+        name: String,
+        /// A condition of SQL.
+        condition: Option<String>,
+        /// The form: `table`, `jsonl` or `csv`.
+        format: &'static str,
+        /// The state or server.
+        at: LookAt,
+    },
+    /// The counts of a server, again and again.
+    Top {
+        /// Seconds between two looks.
+        seconds: f64,
+        /// A flag: whether one look is enough.
+        is_once: bool,
+        /// A flag: whether an object is printed.
+        is_json: bool,
+        /// The server.
+        at: LookAt,
+    },
+}
+
+/// A state or a server, and who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookAt {
+    /// A directory or a URL.
+    pub place: String,
+    /// The secret of a user.
+    pub token: Option<String>,
+    /// The certificates that are trusted.
+    pub ca: Option<PathBuf>,
+}
+
+impl Interrupt {
+    /// Returns its word in logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Interrupt::Key => "Ctrl-C",
+            Interrupt::Terminate => "SIGTERM",
+            Interrupt::HangUp => "SIGHUP",
+        }
+    }
 }
 
 /// A front end, as the command sees it.
 pub trait Loader {
-    /// What goes wrong in the user's program; the caller of [`crate::main`] shows it.
+    /// The error of the user's program; the caller of [`crate::main`] shows it.
     type Error;
 
-    /// The application of a file: the one of that name, or the only one.
+    /// Returns the application of a file: the one of that name, or the only one.
     fn load(&mut self, file: &str, name: Option<&str>, purpose: Purpose) -> Result<Job, Self::Error>;
 
-    /// Whether the user has asked to stop since the last call.
-    fn interrupted(&mut self) -> bool;
+    /// Returns the signal by which the user has asked to stop since the last call, if there was one.
+    fn interrupted(&mut self) -> Option<Interrupt>;
 
-    /// What answers queries over a session's tables, if there is something.
-    fn queries(&self, session: &Arc<Session>) -> Option<Arc<dyn Queries>>;
+    /// Returns the command that starts processes which answer queries, if there is one.
+    fn launch(&self) -> Option<Launch>;
 
     /// Begins to send what a server counts by OpenTelemetry, as the application of that name; gives what ends it. Else
     /// what is missing, in words.
     fn telemetry(&self, metrics: Metrics, name: &str) -> Result<Box<dyn FnOnce()>, String>;
 
-    /// The files of a new application of that name, with their texts; paths are relative to its folder.
+    /// Has the server at a URL make a savepoint of this name, and returns its epoch; else what went wrong, in words. `ca`: the
+    /// certificate that vouches for the server.
+    fn savepoint(&self, url: &str, name: &str, ca: Option<&Path>) -> Result<u64, String>;
+
+    /// Looks at a state, or at what is served: answers a command that only a client can. Returns the exit code.
+    fn look(&mut self, wanted: &Look) -> Result<u8, Self::Error>;
+
+    /// Returns the files of a new application of that name, with their texts; paths are relative to its folder.
     fn template(&self, name: &str) -> Vec<(PathBuf, String)>;
 }

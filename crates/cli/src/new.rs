@@ -39,7 +39,7 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_alphabetic()) && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
 }
 
-/// Never touches what is there.
+/// Creates the files of a project, and changes none that is there.
 fn create(folder: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     fs::create_dir(folder)?;
     files.iter().try_for_each(|(path, text)| fs::write(folder.join(path), text))

@@ -1,30 +1,47 @@
 //! The options of a run. None of them changes results. The command line and every front end have the same, under the
 //! same names and in the same words.
 
-use crate::epoch::{parse_epoch, parse_flag, parse_latency, parse_logging, parse_memory, parse_sync, parse_workers};
+use crate::epoch::{
+    parse_bytes, parse_epoch, parse_flag, parse_keys, parse_latency, parse_logging, parse_memory, parse_sync,
+    parse_time, parse_workers,
+};
+use crate::watch::Thresholds;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::time::Duration;
 use tidemill_runtime::{DurabilityOptions, Logging, Options, SchedulingError, Sync};
 
-/// How a job is run.
+/// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// How the engine schedules the work.
+    /// The engine's options: workers, scheduling, sizes.
     pub engine: Options,
     /// The state directory of a durable run.
     pub state: Option<PathBuf>,
-    /// When results of a durable run are released.
+    /// The moment at which results of a durable run are released.
     pub sync: Option<Sync>,
-    /// What of each epoch a durable run logs.
+    /// The part of each epoch that a durable run logs.
     pub logging: Option<Logging>,
+    /// The time between checkpoints of a durable run, where epochs come.
+    pub checkpoint_every: Option<Duration>,
+    /// The bytes of log between checkpoints.
+    pub checkpoint_bytes: Option<u64>,
+    /// The time that a replay after a crash may take.
+    pub checkpoint_replay: Option<Duration>,
+    /// The number of keys of calls that are in memory.
+    pub keys_in_memory: Option<usize>,
     /// Keeps the state as it is when the run begins, as a savepoint of this name.
     pub savepoint: Option<String>,
-    /// Whether the end of the sources' input is the end for good: without a state it always is.
+    /// A flag: whether the end of the sources' input is the end for good: without a state it always is.
     pub is_final: bool,
+    /// The operators whose open rows the program as it was closes first.
+    pub ends: Vec<String>,
     /// A state or savepoint whose rows the tables of the same names begin with.
     pub seed: Option<PathBuf>,
     /// The Arrow file for a record of each epoch.
     pub epoch_records: Option<PathBuf>,
+    /// The bounds beyond which the log warns.
+    pub thresholds: Thresholds,
 }
 
 /// An option that cannot be what it was given as.
@@ -32,7 +49,7 @@ pub struct RunOptions {
 pub struct OptionError {
     /// Its name, as a front end gives it: with `_` for `-`.
     pub option: String,
-    /// What is wrong with it.
+    /// The fault of its value.
     pub message: String,
 }
 
@@ -55,8 +72,13 @@ impl RunOptions {
             "sync" => self.sync = Some(parse_sync(text()?)?),
             "memory" => self.engine.memory = Some(parse_memory(text()?)?),
             "logging" => self.logging = Some(parse_logging(text()?)?),
+            "checkpoint_every" => self.checkpoint_every = Some(parse_time(text()?)?),
+            "checkpoint_bytes" => self.checkpoint_bytes = Some(parse_bytes(text()?)?),
+            "checkpoint_replay" => self.checkpoint_replay = Some(parse_time(text()?)?),
+            "keys_in_memory" => self.keys_in_memory = Some(parse_keys(text()?)?),
             "savepoint" => self.savepoint = Some(text()?.to_owned()),
             "final" => self.is_final = parse_flag(text()?)?,
+            "end" => self.ends = text()?.split(',').map(|name| name.trim().to_owned()).collect(),
             "seed" => self.seed = Some(value.into()),
             "epoch_records" => self.epoch_records = Some(value.into()),
             _ => return Err("there is no such option".into()),
@@ -64,11 +86,21 @@ impl RunOptions {
         Ok(())
     }
 
-    /// Those of a durable run, for the engine.
+    /// Returns the options of a durable run, for the engine.
     pub(crate) fn durability(&self) -> DurabilityOptions {
         let sync = self.sync.unwrap_or_default();
         let (savepoint, is_final) = (self.savepoint.clone(), self.is_final);
-        DurabilityOptions { sync, savepoint, is_final, ..DurabilityOptions::default() }
+        let defaults = DurabilityOptions::default();
+        DurabilityOptions {
+            sync,
+            savepoint,
+            is_final,
+            checkpoint_age: self.checkpoint_every,
+            checkpoint_log_bytes: self.checkpoint_bytes.unwrap_or(defaults.checkpoint_log_bytes),
+            checkpoint_replay: self.checkpoint_replay.unwrap_or(defaults.checkpoint_replay),
+            keys_in_memory: self.keys_in_memory.unwrap_or(defaults.keys_in_memory),
+            ..defaults
+        }
     }
 
     /// Refuses an option that means something for a durable run only, where there is no state.
@@ -78,6 +110,11 @@ impl RunOptions {
             ("memory", self.engine.memory.is_some()),
             ("sync", self.sync.is_some()),
             ("logging", self.logging.is_some()),
+            ("checkpoint_every", self.checkpoint_every.is_some()),
+            ("checkpoint_bytes", self.checkpoint_bytes.is_some()),
+            ("checkpoint_replay", self.checkpoint_replay.is_some()),
+            ("keys_in_memory", self.keys_in_memory.is_some()),
+            ("end", !self.ends.is_empty()),
         ];
         match given.into_iter().find(|(_, given)| *given && self.state.is_none()) {
             Some((option, _)) => Err(OptionError { option: option.into(), message: "it needs a state".into() }),
@@ -109,8 +146,13 @@ mod tests {
             ("sync", "50ms"),
             ("memory", "64MiB"),
             ("logging", "full"),
+            ("checkpoint_every", "60s"),
+            ("checkpoint_bytes", "256MiB"),
+            ("checkpoint_replay", "10s"),
+            ("keys_in_memory", "1000"),
             ("savepoint", "monday"),
             ("final", "true"),
+            ("end", "win, pairs"),
             ("seed", "other"),
             ("epoch_records", "r.arrow"),
         ])
@@ -123,7 +165,12 @@ mod tests {
             (Some(Path::new("s")), Some(Path::new("other")))
         );
         assert_eq!((options.logging, options.savepoint.as_deref()), (Some(Logging::Full), Some("monday")));
+        assert_eq!(options.ends, ["win", "pairs"]);
         assert!(options.is_final && !RunOptions::default().is_final);
+        let durability = options.durability();
+        assert_eq!(durability.checkpoint_age, Some(Duration::from_secs(60)));
+        assert_eq!(durability.checkpoint_replay, Duration::from_secs(10));
+        assert_eq!((durability.checkpoint_log_bytes, durability.keys_in_memory), (256 << 20, 1000));
         assert!(options.sync.is_some() && options.epoch_records.is_some());
     }
 
@@ -132,7 +179,19 @@ mod tests {
         for option in ["workers", "epoch", "latency", "scheduling", "sync", "memory", "logging", "final", "speed"] {
             assert_eq!(of(&[(option, "?")]).unwrap_err().option, option);
         }
-        for (option, value) in [("savepoint", "monday"), ("memory", "64MiB"), ("sync", "epoch"), ("logging", "full")] {
+        for option in ["checkpoint_every", "checkpoint_bytes", "checkpoint_replay", "keys_in_memory"] {
+            assert_eq!(of(&[(option, "?")]).unwrap_err().option, option);
+        }
+        for (option, value) in [
+            ("savepoint", "monday"),
+            ("memory", "64MiB"),
+            ("sync", "epoch"),
+            ("logging", "full"),
+            ("checkpoint_every", "1s"),
+            ("checkpoint_bytes", "1MiB"),
+            ("checkpoint_replay", "1s"),
+            ("end", "win"),
+        ] {
             let error = of(&[(option, value)]).unwrap_err();
             assert_eq!((error.option.as_str(), error.message.as_str()), (option, "it needs a state"));
             assert!(of(&[(option, value), ("state", "s")]).is_ok());

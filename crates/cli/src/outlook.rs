@@ -1,4 +1,4 @@
-//! What the next run over a state will do with each source.
+//! The outlook for each source: what the next run over a state will do with it.
 
 use crate::job::{Input, Job, JobError, source_streams};
 use crate::summary::waits;
@@ -9,7 +9,7 @@ use tidemill_durability::StateDirectory;
 use tidemill_plan::{Origin, Program, Stream};
 use tidemill_runtime::{Gate, IoFailure, Source, SourceAt, SourceSummary, Taken, open_split, source_positions};
 
-/// A line for each source, and one more for what the state holds back of it.
+/// Returns a line for each source, and one more for what the state holds back of it.
 pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program) -> Result<String, JobError> {
     let (mut sources, _) = source_positions(directory, program)?;
     let mut text = String::new();
@@ -52,7 +52,7 @@ pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program)
     Ok(text)
 }
 
-/// What a run will read of a source.
+/// Returns a text that says what a run will read of a source.
 fn outlook(connection: &dyn SourceConnection, stream: &Stream, splits: &[&SourceAt]) -> Result<String, IoFailure> {
     let mut source = connection.open(&stream.schema, &SourceOptions::default())?;
     let at = splits[0];
@@ -65,7 +65,7 @@ fn outlook(connection: &dyn SourceConnection, stream: &Stream, splits: &[&Source
     Ok(source.outlook().unwrap_or_else(|| "reads what comes".into()))
 }
 
-/// What a run will read of a source in splits.
+/// Returns a text that says what a run will read of a source in splits.
 fn split_outlook(source: &mut dyn Source, splits: &[&SourceAt]) -> Result<String, IoFailure> {
     const NAMED_MAX: usize = 8;
     let known = || splits.iter().filter_map(|at| Some((at.split.as_ref()?, *at)));
@@ -90,7 +90,7 @@ fn split_outlook(source: &mut dyn Source, splits: &[&SourceAt]) -> Result<String
     Ok(format!("has {} splits: {what}", names.len() + new.len()))
 }
 
-/// What a run will take of the data that it is given.
+/// Returns a text that says what a run will take of the data that it is given.
 fn given(at: &SourceAt) -> String {
     let (before, again) = (at.before.events, at.taken.since(at.before));
     match again == Taken::default() {

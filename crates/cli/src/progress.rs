@@ -1,5 +1,6 @@
 //! The progress bar, on standard error where that is a terminal.
 
+use crate::log::spare;
 use crate::text::{count, rate};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
@@ -25,13 +26,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar over sources that count in `units`, if standard error is a terminal.
+    /// Makes a bar over sources that count in `units`, if standard error is a terminal.
     pub fn new(units: &[Unit]) -> Option<Progress> {
         if !stderr().is_terminal() {
             return None;
         }
         let bar = ProgressBar::no_length();
         bar.set_style(style("{spinner} {msg}"));
+        spare(Some(&bar));
         Some(Progress { bar, units: units.to_vec(), since: Instant::now(), before: 0, rate: 0.0 })
     }
 
@@ -58,8 +60,8 @@ impl Progress {
             self.show(fraction);
         }
         let bytes = read(&sources, &self.units).map_or(String::new(), |bytes| format!("{bytes}, "));
-        if control.waits() {
-            self.bar.set_message(format!("the disk is full: waiting for room, at {} events", count(events)));
+        if let Some(shortage) = control.shortage() {
+            self.bar.set_message(format!("{shortage}, at {} events", count(events)));
             self.bar.tick();
             return;
         }
@@ -78,13 +80,14 @@ impl Progress {
     }
 }
 
-/// How far a run is in going on after an earlier one.
+/// Returns a text that says how far a run has come in going on after an earlier one.
 fn recovering(done: u64, in_all: u64, what: &str) -> String {
     format!("recovering: {} of {} {what}", count(done), count(in_all))
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        spare(None);
         self.bar.finish_and_clear();
     }
 }
@@ -93,7 +96,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template that indicatif knows")
 }
 
-/// How much of all sources is done, where all know their end.
+/// Returns the share of all sources' input that is done, if all know their end.
 fn fraction(sources: &[SourceProgress]) -> Option<f64> {
     let of = |source: &SourceProgress| match source.total {
         Some(0) => Some(1.0),
@@ -103,7 +106,7 @@ fn fraction(sources: &[SourceProgress]) -> Option<f64> {
     (!sources.is_empty()).then(|| (sum / sources.len() as f64).clamp(0.0, 1.0))
 }
 
-/// Bytes read of bytes in all, of the sources that count in bytes.
+/// Returns the bytes read of bytes in all, of the sources that count in bytes.
 fn read(sources: &[SourceProgress], units: &[Unit]) -> Option<String> {
     let files = || sources.iter().zip(units).filter(|(_, unit)| **unit == Unit::Bytes).map(|(source, _)| source);
     files().next()?;

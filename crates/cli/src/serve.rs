@@ -1,23 +1,26 @@
 //! `tidemill serve`.
 
 use crate::arguments::ServeArguments;
-use crate::exit::{self, report};
+use crate::exit::{self, report_of_run};
 use crate::job::Job;
-use crate::loader::{Loader, Purpose};
+use crate::loader::{Interrupt, Loader, Purpose};
+use crate::log::{TARGET, is_json};
 use crate::options::RunOptions;
-use crate::run::at_once;
-use crate::summary::readable;
+use crate::run::{at_once, served_metrics};
+use crate::summary::{late_warnings, log_end, readable};
+use crate::watch::Beginning;
 use crate::{JobError, say, say_waits};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tidemill_runtime::{Control, Session, Summary};
 use tidemill_server::{ServeError, ServeOptions, Server};
+use tracing::info;
 
 /// The interval at which it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why serving failed.
+/// The reason why serving failed.
 enum Failed {
     Job(JobError),
     Serve(ServeError),
@@ -40,16 +43,18 @@ pub fn serve<L: Loader>(arguments: &ServeArguments, loader: &mut L) -> Result<u8
         return Ok(exit::USAGE);
     }
     let job = loader.load(file, name, Purpose::Serve)?;
-    Ok(match execute(arguments, &options, job, loader) {
+    let mut stopping = None;
+    Ok(match execute(arguments, &options, job, loader, &mut stopping) {
         Ok((summary, text)) => {
+            log_end(&summary);
             if run.json {
                 say::out(&serde_json::to_string(&summary).expect("a summary is plain data"));
-            } else if !run.quiet {
+            } else if !run.quiet && !is_json() {
                 say::err(&text);
             }
             exit::SUCCESS
         }
-        Err(Failed::Job(error)) => report(&error),
+        Err(Failed::Job(error)) => report_of_run(&error, stopping),
         Err(Failed::Telemetry(text)) => {
             say::error(&text);
             exit::USAGE
@@ -72,29 +77,30 @@ pub fn serve<L: Loader>(arguments: &ServeArguments, loader: &mut L) -> Result<u8
     })
 }
 
-/// The summary, also as text.
+/// Returns the summary, also as text. `stopping`: how the user asked to stop before it was served, if he did.
 fn execute<L: Loader>(
     arguments: &ServeArguments,
     options: &RunOptions,
     job: Job,
     loader: &mut L,
+    stopping: &mut Option<Interrupt>,
 ) -> Result<(Summary, String), Failed> {
     let quiet = arguments.run.quiet;
-    let mut stopping = false;
     let mut ready = job.open_for_session(options, &mut |_| {
         let interrupted = loader.interrupted();
-        if interrupted {
-            at_once(&mut stopping);
+        if let Some(by) = interrupted {
+            at_once(stopping, by);
         }
-        interrupted
+        interrupted.is_some()
     })?;
     arguments.keep.iter().try_for_each(|(stream, events)| ready.keep(stream, *events))?;
+    ready.notes.warned.iter().for_each(|warning| say::warning(warning));
     if !quiet {
-        ready.notes.iter().for_each(|note| say::err(note));
+        ready.notes.said.iter().for_each(|note| say::note(note));
     }
+    let metrics = served_metrics(&arguments.run, &ready.watched)?;
     let session = Arc::new(ready.start(Arc::new(Control::default()), &mut || {})?);
-    let engine = loader.queries(&session);
-    let server = Server::start_with(session.clone(), arguments.options(), engine).map_err(Failed::Serve)?;
+    let server = Server::start_with(session.clone(), arguments.options(), loader.launch()).map_err(Failed::Serve)?;
     let name = &session.engine().program().name;
     let end_telemetry = match arguments.telemetry {
         true => Some(loader.telemetry(server.metrics(), name).map_err(Failed::Telemetry)?),
@@ -110,31 +116,44 @@ fn execute<L: Loader>(
             }
             _ => {}
         }
+        server.notice().into_iter().for_each(say::warning);
         let postgres = server.postgres_url(name).map(|url| format!(" and {url}")).unwrap_or_default();
-        say::err(&format!("serving {name} on {}{postgres}", server.url()));
+        say::note(&format!("serving {name} on {}{postgres}", server.url()));
     }
-    while !loader.interrupted() && !session.is_over() {
+    let (mut beginning, watched) = (Beginning::default(), session.watched());
+    while !session.is_over() {
+        beginning.look(&watched, session.control());
+        if let Some(by) = loader.interrupted() {
+            info!(target: TARGET, by = by.word(), "asked to stop");
+            break;
+        }
         thread::sleep(TICK);
     }
-    drop(server);
+    drop((server, metrics));
     if let Some(end) = end_telemetry {
         end();
     }
     let mut summary = end(&session, loader)?;
-    say_waits(&mut summary, session.engine().program());
+    let program = session.engine().program();
+    say_waits(&mut summary, program);
+    late_warnings(&summary, program).iter().for_each(|warning| say::warning(warning));
     let text = readable(&summary, session.engine().program(), arguments.run.explain_scheduling);
     Ok((summary, text))
 }
 
-/// Ends a session that nobody sends to any more. Sources that are read may never end: the run is stopped then.
+/// Ends a session that nobody sends to any more. Sources that are read may never end, and a disk that is full may stay so:
+/// the run is stopped then, and what the log has no room for was not answered.
 fn end<L: Loader>(session: &Session, loader: &mut L) -> Result<Summary, JobError> {
     if session.source_names().any(|name| session.source(name).is_err()) {
         session.stop();
     }
-    let mut stopping = true;
+    let mut stopping = Some(Interrupt::Key);
     let closed = session.close(&mut || {
-        if loader.interrupted() {
-            at_once(&mut stopping);
+        if let Some(by) = loader.interrupted() {
+            at_once(&mut stopping, by);
+        }
+        if session.control().waits() {
+            session.stop();
         }
     });
     Ok(closed.expect("a session is closed once")?)

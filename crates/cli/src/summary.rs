@@ -1,13 +1,40 @@
 //! A run's summary for people.
 
 use crate::job::source_streams;
+use crate::log::TARGET;
 use crate::text::{count, counted, rate, seconds, time};
 use std::fmt::Write;
 use tidemill_model::Type;
-use tidemill_plan::{Program, Stream};
+use tidemill_plan::{Origin, Program, Stream, StreamId, unread_late};
 use tidemill_runtime::{DurabilitySummary, SourceSummary, Summary};
+use tracing::info;
 
-/// The summary as text. `scheduling`: also how epochs were scheduled.
+/// Logs the end of a run.
+pub fn log_end(summary: &Summary) {
+    let Summary { events, epochs, seconds, stopped, .. } = *summary;
+    info!(target: TARGET, application = summary.application, events, epochs, seconds, stopped, "the run has ended");
+}
+
+/// The fewest late events of which is warned, and of how many events one is then late.
+const LATE_MIN: u64 = 10;
+const LATE_SHARE: u64 = 100;
+
+/// Warnings of sources of which many events were late, and nothing reads them.
+pub fn late_warnings(summary: &Summary, program: &Program) -> Vec<String> {
+    let streams = program.streams.iter_enumerated().filter(|(_, s)| matches!(s.origin, Origin::Source { .. }));
+    let warning = |(source, (id, _)): (&SourceSummary, (StreamId, &Stream))| {
+        let (late, of) = (source.late, source.events + source.late);
+        let are_many = late >= LATE_MIN && late * LATE_SHARE > of;
+        let unread = unread_late(program, id).filter(|_| are_many)?;
+        let (late, of, name) = (count(late), counted(of, "event"), &source.name);
+        Some(format!(
+            "{late} of {of} of source '{name}' were late, and nothing reads '{unread}': read it, or allow more lateness"
+        ))
+    };
+    summary.sources.iter().zip(streams).filter_map(warning).collect()
+}
+
+/// Returns the summary as text. `scheduling`: also how epochs were scheduled.
 pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> String {
     let mut text = format!(
         "{}: {} in {}, {}\n",
@@ -95,7 +122,7 @@ fn source_counts(source: &SourceSummary) -> String {
     text
 }
 
-/// What the events wait for that a state keeps of a source, and what releases them.
+/// Returns a text that says for what the held events of a source wait, and what releases them.
 pub fn waits(source: &SourceSummary, stream: &Stream) -> Option<String> {
     let by = source.held_by.as_deref()?;
     let ty = stream.event_time.and_then(|field| stream.schema.fields[field].scalar_type()).map_or(Type::Int, |t| t.ty);
@@ -110,7 +137,7 @@ pub fn waits(source: &SourceSummary, stream: &Stream) -> Option<String> {
     Some(format!("{may_come}; more events of {by} release them, or --final (final=True)"))
 }
 
-/// The lines about a durable run's state.
+/// Appends the lines about a durable run's state.
 fn state(text: &mut String, durability: &DurabilitySummary) {
     let _ = writeln!(text, "  state: epoch {}, {} bytes logged", count(durability.epoch), count(durability.log_bytes));
     if let Some(memory) = durability.memory {
@@ -150,7 +177,7 @@ fn state(text: &mut String, durability: &DurabilitySummary) {
     }
 }
 
-/// Where each source stands after an interruption.
+/// Writes where each source stands after an interruption.
 fn stops(text: &mut String, summary: &Summary, program: &Program) {
     text.push_str("stopped before the end; the last epoch is whole and all sinks are closed\n");
     for (source, stream) in summary.sources.iter().zip(source_streams(program)) {

@@ -1,10 +1,9 @@
 //! Numbers and values for people.
 
-use crate::{Input, Output};
 use tidemill_connect::time_text;
 use tidemill_model::{Type, Value, format_decimal};
 
-/// An integer with a comma after each thousand.
+/// Returns an integer with a comma after each thousand.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -17,12 +16,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A count with its noun, which takes an s unless it is one.
+/// Returns a count with its noun, which takes an s unless it is one.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Events per second, to three digits where there are many.
+/// Returns events per second, to three digits where there are many.
 pub fn rate(per_second: f64) -> String {
     match per_second {
         r if r >= 1e6 => format!("{:.2} million events/s", r / 1e6),
@@ -31,7 +30,7 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// A duration, to three digits or so.
+/// Returns a duration, to three digits or so.
 pub fn seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 100.0 => format!("{s:.0} s"),
@@ -41,7 +40,7 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// A value of a column, as one would write it.
+/// Returns a value of a column, as one would write it.
 pub fn value(value: &Value, ty: Type) -> String {
     match (value, ty) {
         (Value::Decimal(unscaled), Type::Decimal { scale, .. }) => format_decimal(*unscaled, scale),
@@ -51,25 +50,9 @@ pub fn value(value: &Value, ty: Type) -> String {
     }
 }
 
-/// An event time, in the unit of its type.
+/// Returns an event time, in the unit of its type.
 pub fn time(time: i64, ty: Type) -> String {
     if ty == Type::Time { time_text(time) } else { time.to_string() }
-}
-
-/// Where an input comes from.
-pub fn origin(input: &Input) -> String {
-    match input {
-        Input::Connection(connection) => connection.shown(),
-        Input::Own(_) | Input::Sent => "data of the program".into(),
-    }
-}
-
-/// Where an output goes.
-pub fn destination(output: &Output) -> String {
-    match output {
-        Output::Connection(connection) => connection.shown(),
-        Output::Own(_) => "the program".into(),
-    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use crate::arguments::UserCommand;
 use crate::{exit, say};
+use serde_json::{Value, json};
 use std::path::Path;
-use tidemill_server::{Users, UsersError};
+use tidemill_server::{Rights, User, Users, UsersError};
 
 /// Changes or shows a file of users; the exit code.
 pub fn user(command: &UserCommand) -> u8 {
@@ -25,19 +26,35 @@ fn execute(command: &UserCommand) -> Result<Vec<String>, UsersError> {
             let mut users = if arguments.file.exists() { Users::load(&arguments.file)? } else { Users::default() };
             let secret = users.add(&arguments.name, arguments.rights())?;
             users.save(&arguments.file)?;
-            Ok(vec![secret])
+            let said = json!({"user": arguments.name, "secret": secret});
+            Ok(vec![if arguments.json { said.to_string() } else { secret }])
         }
-        UserCommand::List { file } => {
+        UserCommand::List { file, json } => {
             let users = Users::load(file)?.users;
+            if *json {
+                let users: Vec<_> = users.iter().map(user_json).collect();
+                return Ok(vec![json!({"users": users}).to_string()]);
+            }
             Ok(users.iter().map(|user| format!("{}: {}", user.name, user.rights)).collect())
         }
-        UserCommand::Remove { file, name } => change(file, |users| users.remove(name)),
+        UserCommand::Remove { file, name, json } => {
+            change(file, |users| users.remove(name))?;
+            Ok(if *json { vec![json!({"removed": name}).to_string()] } else { Vec::new() })
+        }
     }
 }
 
-fn change(file: &Path, with: impl FnOnce(&mut Users) -> Result<(), UsersError>) -> Result<Vec<String>, UsersError> {
+/// Returns a user with the rights, without what the secret is compared with.
+fn user_json(user: &User) -> Value {
+    let Rights { admin, call, read, push, subscribe, query, savepoint } = &user.rights;
+    json!({
+        "name": user.name, "admin": admin, "call": call, "read": read, "push": push, "subscribe": subscribe, "query": query,
+        "savepoint": savepoint
+    })
+}
+
+fn change(file: &Path, with: impl FnOnce(&mut Users) -> Result<(), UsersError>) -> Result<(), UsersError> {
     let mut users = Users::load(file)?;
     with(&mut users)?;
-    users.save(file)?;
-    Ok(Vec::new())
+    users.save(file)
 }

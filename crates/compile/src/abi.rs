@@ -1,5 +1,5 @@
-//! What compiled code and the engine pass to each other: plain structs of addresses. Compiled code
-//! reads them by offset, so every one is `repr(C)`.
+//! The interface between compiled code and the engine: plain structs of addresses. Compiled code reads them by offset,
+//! so every one is `repr(C)`.
 //!
 //! The caller keeps them alive. All addresses must stay valid for the call, and those of
 //! texts for as long as captured columns that may point to them are read.
@@ -24,7 +24,7 @@ pub struct ColumnView {
 }
 
 impl ColumnView {
-    /// The bytes of the texts at these places of an Arrow column of texts; of nulls none.
+    /// Returns the bytes of the texts at these places of an Arrow column of texts; of nulls none.
     ///
     /// # Safety
     /// The column is one of texts in Arrow form, and has these places.
@@ -47,7 +47,7 @@ impl ColumnView {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NativeView {
-    /// One word per value.
+    /// The values, a word for each.
     pub words: *mut u64,
     /// The lengths of texts; null for other types.
     pub lens: *mut u64,
@@ -59,24 +59,24 @@ pub struct NativeView {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct InputView {
-    /// The columns, as [`crate::StreamLayout`] numbers them.
+    /// The columns, in the order in which [`crate::StreamLayout`] numbers them.
     pub columns: *const ColumnView,
     /// Event `i` → its row in columns that are addressed by row.
     pub index: *const u32,
-    /// Per role: row addresses, by `i`, or by `starts[role][i] + element`. For a role that is not one row: by `i`, the address
-    /// of their number and, after it, their addresses in their order.
+    /// The row addresses of each role, by `i`, or by `starts[role][i] + element`. For a role that is not one row: by
+    /// `i`, the address of their number and, after it, their addresses in their order.
     pub rows: *const *const u64,
-    /// Per role: for roles over a list, where the rows of event `i` start.
+    /// The start of the rows of event `i`, for each role over a list.
     pub starts: *const *const u32,
     /// Captured columns of the committed record, by `i`.
     pub captures: *const NativeView,
     /// Captured columns of the abort, by `i`.
     pub seen: *const NativeView,
-    /// What became of event `i`.
+    /// The verdict of each event, by `i`.
     pub verdicts: *mut Verdict,
 }
 
-/// How a transaction ended, as the word that compiled code stores.
+/// The end of a transaction, as the word that compiled code stores.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict(u32);
@@ -87,39 +87,39 @@ impl Verdict {
     /// The transaction committed and put nothing on `committed`.
     pub const COMMITTED_SILENTLY: Verdict = Verdict(u32::MAX);
 
-    /// The transaction aborted.
+    /// Returns the verdict of an aborted transaction.
     pub fn aborted(reason: ReasonId) -> Verdict {
         assert!(reason < u32::MAX - 1, "reason {reason} has the word of another verdict");
         Verdict(reason + 1)
     }
 
-    /// The verdict of a stored word.
+    /// Returns the verdict of a stored word.
     pub const fn of(word: u32) -> Verdict {
         Verdict(word)
     }
 
-    /// The stored word: 0, [`u32::MAX`], or 1 + the reason.
+    /// Returns the stored word: 0, [`u32::MAX`], or 1 + the reason.
     pub const fn word(self) -> u32 {
         self.0
     }
 
-    /// Whether the transaction committed, with or without an event on `committed`.
+    /// Returns whether the transaction committed, with or without an event on `committed`.
     pub const fn is_committed(self) -> bool {
         self.0 == Self::COMMITTED.0 || self.0 == Self::COMMITTED_SILENTLY.0
     }
 
-    /// Whether the transaction committed with an event on `committed`.
+    /// Returns whether the transaction committed with an event on `committed`.
     pub const fn passes_record(self) -> bool {
         self.0 == Self::COMMITTED.0
     }
 
-    /// Why the transaction aborted, if it did.
+    /// Returns the reason why the transaction aborted, if it did.
     pub const fn reason(self) -> Option<ReasonId> {
         if self.is_committed() { None } else { Some(self.0 - 1) }
     }
 }
 
-/// What a pipeline writes for one derived stream or delivery.
+/// The output of a pipeline for one derived stream or delivery.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OutputView {
@@ -133,17 +133,17 @@ pub struct OutputView {
     pub failures: *mut u64,
     /// Failures written so far; in and out.
     pub failure_count: u64,
-    /// Per column: computed keys of elements written so far; in and out.
+    /// The number of computed keys of elements written so far, by column; in and out.
     pub element_counts: *mut u64,
 }
 
-/// One entry of the undo log.
+/// An entry of the undo log.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct UndoEntry {
     /// The word's address.
     pub address: u64,
-    /// What it held.
+    /// The word that it held.
     pub word: u64,
 }
 

@@ -25,7 +25,7 @@ use tidemill_plan::typed::{Expr, Node, Stmt};
 use tidemill_plan::{Column, Keep, LocalId, LoopId, OutputField, RoleId, Transaction, Window};
 use tidemill_state::EXISTS;
 
-/// What the statements of one transaction need to know beyond [`Body`].
+/// The facts that the statements of one transaction need beyond [`Body`].
 pub struct Access<'a, 'f> {
     pub body: Body<'a, 'f>,
     pub spec: &'a FunctionSpec<'a>,
@@ -37,19 +37,20 @@ pub struct Access<'a, 'f> {
     pub undo_start: Value,
     /// Innermost last: where `break` and `continue` go.
     pub loops: Vec<(Block, Block)>,
-    /// Per list field: the number of the element that the innermost running loop over it is on, or −1.
+    /// The number of the element that the innermost running loop over each list field is on, or −1.
     pub running: Vec<(usize, Variable)>,
-    /// Per local of roles that are for each of some rows: the number that the running loop over these is on, or −1.
+    /// The number that the running loop over the rows is on, or −1, for each local of roles that are for each of some
+    /// rows.
     pub at_rows: Vec<(LocalId, Variable)>,
-    /// Whether commit must be told (texts replaced, events emitted).
+    /// A flag: whether commit must be told (texts replaced, events emitted).
     pub tell_commit: bool,
-    /// Whether every logged write asks for room, because there may be too many of them.
+    /// A flag: whether every logged write asks for room, because there may be too many of them.
     pub checked_log: bool,
-    /// By local: whether its value says that a row exists.
+    /// The row that each local's value says to exist, by local.
     pub witnesses: Vec<Option<Witness>>,
 }
 
-/// What a condition says of a role's row.
+/// The knowledge about a role's row that a condition gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Witness {
     role: RoleId,
@@ -69,7 +70,7 @@ impl Access<'_, '_> {
         true
     }
 
-    /// Whether anything after a statement may abort, given the rows that are known to exist at this point.
+    /// Returns whether anything after a statement may abort, given the rows that are known to exist at this point.
     fn aborts_after(&self, stmt: &Stmt, rest: &[Stmt]) -> bool {
         let deletes = stmt.deletes() || rest.iter().any(Stmt::deletes);
         let exists = |role: RoleId| !deletes && self.body.roles[role].known;
@@ -83,7 +84,7 @@ impl Access<'_, '_> {
         if let Stmt::Set { role, element, column, value } = stmt {
             let value = self.body.expr(value);
             let row = self.writable_row(*role, *element);
-            // By now more rows are known to exist.
+            // More rows may be known to exist after the value was computed.
             let later = later || self.aborts_after(stmt, rest);
             self.set_cell(*role, row, *column, value, later);
             return true;
@@ -134,7 +135,7 @@ impl Access<'_, '_> {
         true
     }
 
-    /// A statement that adds to the window in the cell that it sets; none where it is another one.
+    /// Returns a statement that adds to the window in the cell that it sets; none where it is another one.
     fn window_add(&mut self, stmt: &Stmt, rest: &[Stmt], later: bool) -> Option<()> {
         let Stmt::Set { role, element, column, value } = stmt else { return None };
         let Node::WindowAdd { window, cell, time, value } = &value.node else { return None };
@@ -194,8 +195,8 @@ impl Access<'_, '_> {
         reached
     }
 
-    /// A loop: `condition` and `step` around the body. Rows that a round may delete are not known to
-    /// exist at the start of the next, so nothing is.
+    /// Lowers a loop: `condition` and `step` around the body. Rows that a round may delete are not known to exist at
+    /// the start of the next, so nothing is.
     fn looped(
         &mut self,
         condition: impl FnOnce(&mut Self) -> Value,
@@ -262,7 +263,8 @@ impl Access<'_, '_> {
         }
     }
 
-    /// Python's `range`: the number of rounds is known at the start, so the counter cannot overflow.
+    /// Compiles a loop over Python's `range`: the number of rounds is known at the start, so the counter cannot
+    /// overflow.
     fn for_range(&mut self, local: usize, start: Value, stop: Value, step: i64, body: &[Stmt], later: bool) {
         let b = &mut self.body.l.b;
         let (ahead, distance) = if step > 0 {
@@ -309,7 +311,7 @@ impl Access<'_, '_> {
         }
     }
 
-    /// A row that may be written: it exists, or is inserted with the defaults where the role says so.
+    /// Returns a row that may be written: it exists, or is inserted with the defaults where the role says so.
     fn writable_row(&mut self, role: RoleId, element: Option<LoopId>) -> Value {
         let row = self.body.row_of(role, element);
         if !self.body.roles[role].role.create {
@@ -359,7 +361,7 @@ impl Access<'_, '_> {
         self.write_word(row, 0, exists, later);
     }
 
-    /// After a delete, no row of the table is known to exist: roles may meet.
+    /// Forgets which rows of the table exist after a delete: roles may meet.
     fn forget_rows(&mut self, role: RoleId) {
         let table = self.body.roles[role].role.table;
         self.body.roles.iter_mut().filter(|r| r.role.table == table).for_each(|r| r.known = false);
@@ -392,12 +394,12 @@ impl Access<'_, '_> {
         }
     }
 
-    /// The number of a role's table, for the context to count its texts.
+    /// Returns the number of a role's table, for the context to count its texts.
     fn table_of(&mut self, role: RoleId) -> Value {
         self.body.l.int(usize::from(self.body.roles[role].role.table) as i64)
     }
 
-    /// A null leaves an empty text in the cell.
+    /// Sets a cell of text; a null leaves an empty text in the cell.
     fn set_text(&mut self, role: RoleId, row: Value, offset: usize, value: Val) {
         let mut len = value.len.expect("a text has a length");
         if let Some(null) = value.null {
@@ -504,7 +506,8 @@ impl Access<'_, '_> {
         self.body.l.b.def_var(variable, next);
     }
 
-    /// Inside a loop the number of writes is not known beforehand.
+    /// Compiles a check that the undo log has room for a write inside of a loop, where the number of writes is not
+    /// known beforehand.
     fn undo_room(&mut self, top: Value) -> Value {
         let context = self.body.l.context;
         let end = self.body.l.load(context, offset_of!(AccessContext, undo_end));
@@ -519,7 +522,7 @@ impl Access<'_, '_> {
         self.body.l.b.block_params(done)[0]
     }
 
-    /// The values of a record's fields, all evaluated but those that are passed on where they are.
+    /// Returns the values of a record's fields, all evaluated but those that are passed on where they are.
     fn record(&mut self, fields: &[OutputField], plan: &OutputPlan) -> Vec<Option<Val>> {
         let value = |(field, column): (&OutputField, &OutputColumn)| match (field, column) {
             (OutputField::List(_), _) | (_, OutputColumn::Field(_)) => None,
@@ -593,7 +596,7 @@ impl Access<'_, '_> {
         }
     }
 
-    /// The event's own scalar fields, where they must be captured.
+    /// Returns the event's own scalar fields, where they must be captured.
     fn passed_event(&mut self) -> Vec<Option<Val>> {
         let plan = self.spec.committed;
         let schema = &self.spec.transaction.schema;
@@ -604,7 +607,8 @@ impl Access<'_, '_> {
         plan.columns.iter().enumerate().map(capture).collect()
     }
 
-    /// The rows of the roles where events are folded apart: that of the event's group, and the one that counts groups.
+    /// Finds the rows of the roles where events are folded apart: that of the event's group, and the one that counts
+    /// groups.
     pub fn find_group(&mut self) {
         let key = &self.spec.transaction.roles[0].key;
         let groups = self.body.roles[0].rows;
@@ -688,7 +692,7 @@ impl Access<'_, '_> {
         self.body.l.b.ins().jump(self.body.failure, &[reason.into()]);
     }
 
-    /// The block that aborts: undo, show what was seen, next event.
+    /// Compiles the block that aborts: undo, show what was seen, next event.
     pub fn abort(&mut self, reasons: &[String]) {
         let failure = self.body.failure;
         self.body.l.b.switch_to_block(failure);
@@ -761,7 +765,7 @@ impl Access<'_, '_> {
         Val { word, len: Some(len), null: None }
     }
 
-    /// A column of the role's row as it was before the transaction; null where there is none.
+    /// Returns a column of the role's row as it was before the transaction; null where there is none.
     fn seen(&mut self, role: RoleId, column: usize) -> Val {
         let ty = ColumnType::optional(self.body.roles[role].table.columns[column].ty.ty);
         let slot = self.body.l.slot(ty);
@@ -791,7 +795,7 @@ impl Access<'_, '_> {
         self.body.l.get(slot)
     }
 
-    /// The row of the element that the running loop over `list` is on; to `missing` outside of one.
+    /// Returns the row of the element that the running loop over `list` is on; to `missing` outside of one.
     fn running_row(&mut self, role: RoleId, list: usize, missing: Block) -> Value {
         let Some((_, variable)) = self.running.iter().find(|(l, _)| *l == list).copied() else {
             return self.body.l.int(0);
@@ -800,14 +804,15 @@ impl Access<'_, '_> {
         self.body.row_of_element(role, number)
     }
 
-    /// The row of a role for each of some rows, where the running loop over these is; to `missing` outside of one.
+    /// Returns the row of a role for each of some rows, where the running loop over these is; to `missing` outside of
+    /// one.
     fn listed_row(&mut self, role: RoleId, local: LocalId, missing: Block) -> Value {
         let (_, variable) = *self.at_rows.iter().find(|(of, _)| *of == local).expect("a role for each of some rows");
         let number = self.number_inside(variable, missing);
         self.body.listed_row(role, number)
     }
 
-    /// The number that a running loop is on; to `missing` outside of it.
+    /// Returns the number that a running loop is on; to `missing` outside of it.
     fn number_inside(&mut self, variable: Variable, missing: Block) -> Value {
         let number = self.body.l.b.use_var(variable);
         let inside = self.body.l.b.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, number, 0);
@@ -816,8 +821,8 @@ impl Access<'_, '_> {
     }
 }
 
-/// By local of a transaction: what its value says of a row, from where it was assigned to the end. So it is assigned once, and
-/// nothing deletes a row of the table.
+/// Returns what the value of each local says about a row, by local, from where it was assigned to the end. So it is
+/// assigned once, and nothing deletes a row of the table.
 pub fn witnesses(transaction: &Transaction) -> Vec<Option<Witness>> {
     let mut assigned: Vec<Vec<Option<Witness>>> = vec![Vec::new(); transaction.locals.len()];
     let mut deleted = Vec::new();
@@ -835,7 +840,7 @@ pub fn witnesses(transaction: &Transaction) -> Vec<Option<Witness>> {
     assigned.into_iter().map(sole).collect()
 }
 
-/// What a condition says of a row, given what locals say.
+/// Returns what a condition says about a row, given what locals say.
 fn witness(condition: &Expr, locals: &[Option<Witness>]) -> Option<Witness> {
     match &condition.node {
         Node::Exists { role, element: None } => Some(Witness { role: *role, value: true }),
@@ -845,7 +850,7 @@ fn witness(condition: &Expr, locals: &[Option<Witness>]) -> Option<Witness> {
     }
 }
 
-/// Room for writes outside of loops is not checked, so their number must be bounded.
+/// Returns a bound on the number of writes outside of loops, for which room is not checked.
 pub fn unchecked_writes(transaction: &Transaction, roles: &[RoleState<'_>]) -> usize {
     let widest = roles.iter().map(|r| 2 * r.table.columns.len() + 1).max().unwrap_or(0);
     let mut statements = 0;

@@ -1,4 +1,4 @@
-//! What expressions can reach: the event's fields, list elements, locals, and the rows of roles.
+//! The values that expressions can reach: the event's fields, list elements, locals, and the rows of roles.
 
 use crate::abi::InputView;
 use crate::layout::{By, FieldSource, Format};
@@ -12,10 +12,10 @@ use tidemill_model::{ColumnType, Schema};
 use tidemill_plan::{LoopId, Missing, ReasonId, RoleId, Table};
 use tidemill_state::{EXISTS, RowLayout, blob};
 
-/// A field as an expression reads it.
+/// The place of a field's value, for the expressions that read it.
 #[derive(Clone)]
 pub enum FieldValue {
-    /// In a column of the input.
+    /// The field is in a column of the input.
     Source(FieldSource),
     /// Computed earlier in the same function.
     Known(Val),
@@ -54,7 +54,8 @@ pub struct RoleState<'p> {
     /// Address of the role's rows, and for a role over a list of its starts.
     pub rows: Value,
     pub starts: Value,
-    /// Whether the row is known to exist at this point of the code. Never for a role over a list or that is not one row.
+    /// A flag: whether the row is known to exist at this point of the code. Never for a role over a list or that is not
+    /// one row.
     pub known: bool,
 }
 
@@ -62,14 +63,14 @@ pub struct RoleState<'p> {
 pub struct Body<'a, 'f> {
     pub l: Lower<'a, 'f>,
     pub event: Event<'a>,
-    /// By loop; set while the loop's body is lowered.
+    /// The element of each loop, by loop; set while the loop's body is lowered.
     pub elements: Vec<Option<Element>>,
     pub locals: Vec<Slot>,
     pub roles: Vec<RoleState<'a>>,
     /// Takes the reason as its one parameter.
     pub failure: Block,
     pub undo_top: Option<Variable>,
-    /// What is counted against the limits, where anything is.
+    /// The sums that are compared with the limits, if anything is counted.
     pub sums: Option<Sums>,
 }
 
@@ -102,7 +103,7 @@ impl Body<'_, '_> {
         self.l.b.ins().jump(self.failure, &[reason.into()]);
     }
 
-    /// A scalar field of the event.
+    /// Returns a scalar field of the event.
     pub fn field(&mut self, field: usize, ty: ColumnType) -> Val {
         match self.event.fields[field].clone() {
             FieldValue::Known(value) => value,
@@ -118,7 +119,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Where the elements of the event's list lie in the child columns: the first, and one past the last.
+    /// Returns the place of the event's list in the child columns: the first element, and one past the last.
     pub fn list_bounds(&mut self, field: usize) -> (Value, Value) {
         let FieldValue::Source(FieldSource::List { offsets, .. }) = self.event.fields[field] else {
             unreachable!("analysis refuses to read a list that another transaction passed on")
@@ -131,13 +132,13 @@ impl Body<'_, '_> {
         (start, end)
     }
 
-    /// The number of elements of a list field.
+    /// Returns the number of elements of a list field.
     pub fn length(&mut self, field: usize) -> Value {
         let (start, end) = self.list_bounds(field);
         self.l.b.ins().isub(end, start)
     }
 
-    /// A column of the current element of a loop's list.
+    /// Returns a column of the current element of a loop's list.
     pub fn element(&mut self, loop_id: LoopId, column: usize, ty: ColumnType) -> Val {
         let element = self.elements[loop_id].expect("analysis allows elements inside their loop only");
         let FieldValue::Source(FieldSource::List { children, .. }) = &self.event.fields[element.list] else {
@@ -147,13 +148,13 @@ impl Body<'_, '_> {
         self.l.load_arrow(view, element.child, ty)
     }
 
-    /// The value of a local.
+    /// Returns the value of a local.
     pub fn local(&mut self, local: usize) -> Val {
         let slot = self.locals[local];
         self.l.get(slot)
     }
 
-    /// Which roles' rows are known to exist.
+    /// Returns the flags of the roles whose rows are known to exist.
     pub fn known_rows(&self) -> Vec<bool> {
         self.roles.iter().map(|r| r.known).collect()
     }
@@ -165,7 +166,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The address of a role's row, 0 where its key is null.
+    /// Returns the address of a role's row, 0 where its key is null.
     pub fn row_of(&mut self, role: RoleId, element: Option<LoopId>) -> Value {
         if let Some(number) = self.roles[role].role.scan {
             let number = self.local(number).word;
@@ -178,20 +179,20 @@ impl Body<'_, '_> {
         self.row_of_element(role, number)
     }
 
-    /// The row of that number of a role that is not one row ([`InputView::rows`]).
+    /// Returns the row of that number of a role that is not one row ([`InputView::rows`]).
     pub fn listed_row(&mut self, role: RoleId, number: Value) -> Value {
         let rows = self.roles[role].row.expect("a role without list has one address");
         let address = self.l.at(rows, number, 3);
         self.l.b.ins().load(I64, constant(), address, 8)
     }
 
-    /// How many rows such a role has.
+    /// Returns the number of rows of such a role.
     pub fn scanned_count(&mut self, role: RoleId) -> Value {
         let rows = self.roles[role].row.expect("a role without list has one address");
         self.l.b.ins().load(I64, constant(), rows, 0)
     }
 
-    /// The row of a role over a list for the element of that number.
+    /// Returns the row of a role over a list for the element of that number.
     pub fn row_of_element(&mut self, role: RoleId, number: Value) -> Value {
         let (rows, starts) = (self.roles[role].rows, self.roles[role].starts);
         let address = self.l.at(starts, self.event.dense, 2);
@@ -201,7 +202,7 @@ impl Body<'_, '_> {
         self.l.b.ins().load(I64, constant(), address, 0)
     }
 
-    /// Whether a role's key can be null.
+    /// Returns whether a role's key can be null.
     pub fn key_nullable(&self, role: RoleId) -> bool {
         self.roles[role].role.key.iter().any(|k| k.ty.nullable)
     }
@@ -214,7 +215,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The existence bit of a row, 0 or 1 as a byte. The row's address is not 0.
+    /// Returns the existence bit of a row, 0 or 1 as a byte. The row's address is not 0.
     pub fn existence(&mut self, row: Value) -> Value {
         let header = self.l.load(row, 0);
         let bit = self.l.b.ins().band_imm_s(header, EXISTS as i64);
@@ -233,7 +234,7 @@ impl Body<'_, '_> {
         self.roles[role].known = self.roles[role].role.is_one_row();
     }
 
-    /// Whether the role's row exists now.
+    /// Tests whether the role's row exists now.
     pub fn exists(&mut self, role: RoleId, element: Option<LoopId>) -> Value {
         let row = self.row_of(role, element);
         if !self.key_nullable(role) {
@@ -250,7 +251,7 @@ impl Body<'_, '_> {
         self.l.b.block_params(done)[0]
     }
 
-    /// A cell as an expression reads it.
+    /// Returns a cell as an expression reads it.
     pub fn cell(&mut self, role: RoleId, element: Option<LoopId>, column: usize) -> Val {
         let row = self.row_of(role, element);
         if self.roles[role].role.missing == Missing::Abort {
@@ -288,7 +289,7 @@ impl Body<'_, '_> {
         self.l.get(slot)
     }
 
-    /// A cell of a row that exists, or a key cell of any row.
+    /// Returns a cell of a row that exists, or a key cell of any row.
     pub fn load_cell(&mut self, role: RoleId, row: Value, column: usize) -> Val {
         let ty = self.roles[role].table.columns[column].ty;
         let offset = self.roles[role].layout.cell(column);
@@ -329,5 +330,5 @@ impl Body<'_, '_> {
 
 /// Offsets of [`InputView`]'s fields, for the functions' entries.
 pub const INPUT_COLUMNS: usize = offset_of!(InputView, columns);
-/// As above.
+/// The offset of the index, likewise.
 pub const INPUT_INDEX: usize = offset_of!(InputView, index);

@@ -39,22 +39,23 @@ fn error(what: &str, why: impl std::fmt::Display) -> CompileError {
 pub struct TransactionCode {
     /// Runs it whole.
     pub run: AccessFn,
-    /// Of a root of nested transactions: captures what its abort shows, with the reason that its verdict has. The rows
+    /// Captures what the abort of a root of nested transactions shows, with the reason that its verdict has. The rows
     /// are as they were before it.
     pub refuse: Option<AccessFn>,
     /// Folds events apart, where that may be ([`Program::fold`]); see [`crate::Groups`].
     pub fold: Option<AccessFn>,
-    /// By role: reads what its rows are found by when it is about to run ([`tidemill_plan::Role::late_values`]), if anything.
+    /// The code that reads the values by which each role's rows are found when it is about to run
+    /// ([`tidemill_plan::Role::late_values`]), by role, if there are such values.
     pub keys: Vec<Option<KeyCode>>,
     /// Runs it in parts, where it can be taken apart.
     pub operations: Option<OperationsCode>,
-    /// Where the input's fields are.
+    /// The places of the input's fields.
     pub layout: StreamLayout,
-    /// How `committed` is put together.
+    /// The composition of `committed`.
     pub committed: OutputPlan,
-    /// How `aborted` is put together.
+    /// The composition of `aborted`.
     pub aborted: OutputPlan,
-    /// How each emission is put together.
+    /// The composition of each emission.
     pub emits: Vec<OutputPlan>,
     /// Number of its first emission among those of a context.
     pub emit_base: usize,
@@ -63,21 +64,21 @@ pub struct TransactionCode {
 /// The code of a dependent key, or of the values in a selection: run on an event, it captures these as what is committed,
 /// or aborts where there is no row to read one from.
 pub struct KeyCode {
-    /// Reads it.
+    /// The function that reads the key or the values.
     pub run: AccessFn,
-    /// The types of its parts.
+    /// The types of the key's parts.
     pub types: Vec<ColumnType>,
 }
 
 /// The code of a transaction in parts ([`tidemill_plan::Operations`]). A part leaves a verdict like the whole.
 pub struct OperationsCode {
-    /// By group of roles.
+    /// The operations, by group of roles.
     pub operations: Vec<OperationCode>,
     /// Decides whether it commits, and captures what it returns.
     pub verdict: AccessFn,
     /// The roles whose rows, as the operations leave them, are those of its further roles.
     pub outcomes: Vec<RoleId>,
-    /// By role: whether the verdict operation updates its row.
+    /// A flag for each role: whether the verdict operation updates its row.
     pub again: Vec<bool>,
 }
 
@@ -96,7 +97,7 @@ pub struct OperationCode {
 pub struct PipelineCode {
     /// Runs it; none where there is nothing to compute.
     pub run: Option<PipelineFn>,
-    /// What it writes.
+    /// The composition of what it writes.
     pub plan: PipelinePlan,
     /// Runs its deliveries, in order.
     pub joints: Vec<JointCode>,
@@ -105,7 +106,7 @@ pub struct PipelineCode {
 /// Transactions on the same events that run one after the other: joint operators, as TStream calls them (2020, §V). One
 /// function runs them all on an event before the next, which takes less than to call each by itself.
 pub struct JointCode {
-    /// Which of the pipeline's.
+    /// The deliveries of the pipeline that it runs.
     pub deliveries: Range<usize>,
     /// Runs them, given as many inputs, side by side.
     pub run: AccessFn,
@@ -113,15 +114,15 @@ pub struct JointCode {
 
 /// The code of a program. Frees it when dropped.
 pub struct Code {
-    /// By transaction, by input.
+    /// The code of each transaction on each of its inputs.
     pub transactions: TiVec<TransactionId, Vec<TransactionCode>>,
-    /// By stream: for roots.
+    /// The pipeline of each root, by stream.
     pub pipelines: TiVec<StreamId, Option<PipelineCode>>,
     /// The column types of each emission number, for [`crate::AccessContext::new`].
     pub emission_types: Vec<Vec<ColumnType>>,
     /// Functions made.
     pub function_count: usize,
-    /// Their size.
+    /// The size of all functions, bytes.
     pub code_bytes: usize,
     _constants: Constants,
     module: Option<JITModule>,
@@ -206,7 +207,7 @@ struct Pending {
     refuse: Option<FuncId>,
     fold: Option<FuncId>,
     parts: Option<PendingParts>,
-    /// By role: the function that reads its key, and the types of the key's parts.
+    /// The function that reads each role's key, with the types of the key's parts, by role.
     keys: Vec<Option<(FuncId, Vec<ColumnType>)>>,
     code: TransactionCode,
 }
@@ -225,7 +226,7 @@ impl Code {
         Code::compile_for(program, wanted, Undo::ToBeginning)
     }
 
-    /// Compiles a program whose transactions can be undone so far.
+    /// Compiles a program whose transactions can be undone as far as `undo` says.
     pub fn compile_for(program: &Program, wanted: &TiSlice<StreamId, bool>, undo: Undo) -> Result<Code, CompileError> {
         tidemill_plan::with_deep_stack(|| Code::compile_all(program, wanted, undo))
     }
@@ -395,7 +396,8 @@ fn compile_input(
     Ok(Pending { id: function, refuse, fold, parts, keys, code })
 }
 
-/// A transaction that returns what the rows of a role are found by and does nothing else, and how that is put together.
+/// Returns a transaction that returns what the rows of a role are found by and does nothing else, and how that is put
+/// together.
 fn key_reader(transaction: &Transaction, role: RoleId) -> (Transaction, OutputPlan, Schema) {
     let key = transaction.roles[role].late_values();
     // The row that a role for each of some rows is for stands first in their list.
@@ -418,7 +420,7 @@ unsafe extern "C" fn unset(_: *mut crate::context::AccessContext, _: *const crat
     std::process::abort()
 }
 
-/// What derives from a root, in the making.
+/// The pipeline of a root, in the making.
 struct PendingPipeline {
     id: Option<FuncId>,
     plan: PipelinePlan,
@@ -449,8 +451,8 @@ fn compile_pipeline(
     Ok(Some(PendingPipeline { id, plan, joints: Vec::new() }))
 }
 
-/// The deliveries of a pipeline, those of the same events that stand side by side together if they may be `joined` and
-/// none of them `folds`.
+/// Returns the deliveries of a pipeline, those of the same events that stand side by side together if they may be
+/// `joined` and none of them `folds`.
 fn joints(plan: &PipelinePlan, joined: bool, folds: impl Fn(&Delivery) -> bool) -> Vec<Range<usize>> {
     let numbered = plan.deliveries.iter().map(|(of, node, _)| (node, folds(of))).enumerate();
     let numbered: Vec<_> = numbered.collect();
@@ -458,8 +460,8 @@ fn joints(plan: &PipelinePlan, joined: bool, folds: impl Fn(&Delivery) -> bool) 
     together.map(|run| run[0].0..run[0].0 + run.len()).collect()
 }
 
-/// The function of a joint: of a single transaction its own. `of` tells its events from those of others that the same
-/// transactions take together.
+/// Returns the function of a joint: of a single transaction its own. `of` tells its events from those of others that
+/// the same transactions take together.
 fn compile_joint(
     unit: &mut Unit,
     program: &Program,

@@ -1,4 +1,4 @@
-//! What a worker brings to compiled code: the undo log, room for texts, and emissions.
+//! The memory that a worker brings to compiled code: the undo log, room for texts, and emissions.
 //!
 //! A context belongs to one worker (or task) at a time. What it gathers over an epoch — texts made,
 //! blobs replaced, events emitted — is taken from it with the epoch and dropped when the epoch's
@@ -19,13 +19,13 @@ pub const UNDO_UNCHECKED_MAX: usize = 1024;
 #[derive(Default)]
 pub struct Arena {
     chunks: Vec<Vec<u8>>,
-    /// The bytes of all texts in them. Compiled code reads it.
+    /// The number of bytes of all texts in the chunks. Compiled code reads it.
     pub(crate) kept: u64,
 }
 
 const ARENA_CHUNK: usize = 16 << 10;
 
-/// How many of the texts that the running transaction set last are looked through for one that is edited again.
+/// The number of texts set last by the running transaction that are searched for one that is edited again.
 const OWN_TEXTS_MAX: usize = 4;
 
 /// Entries of the undo log that are kept from one epoch to the next.
@@ -63,7 +63,7 @@ impl Arena {
 /// Blobs that no cell holds any more; freed on drop.
 #[derive(Default)]
 pub struct Garbage {
-    /// By table: the count of its texts, and the blobs.
+    /// The count of each table's texts, and the blobs, by table.
     tables: Vec<(TextBytes, Vec<u64>)>,
 }
 
@@ -93,7 +93,7 @@ impl Drop for Garbage {
 pub struct Emissions {
     columns: Vec<NativeColumn>,
     views: Vec<NativeView>,
-    /// For each event, the input event (`i`) that caused it.
+    /// The input event (`i`) that caused each event.
     pub(crate) owners: Vec<u32>,
     /// Events of committed transactions; those after them belong to the running one.
     pub(crate) committed: usize,
@@ -118,23 +118,23 @@ impl Emissions {
         self.views = self.columns.iter_mut().map(NativeColumn::view).collect();
     }
 
-    /// For each event, the input event that caused it.
+    /// Returns the input event that caused each event.
     pub fn owners(&self) -> &[u32] {
         &self.owners[..self.committed]
     }
 
-    /// The columns, by event.
+    /// Returns the columns, by event.
     pub fn columns(&self) -> &[NativeColumn] {
         &self.columns
     }
 
-    /// The columns' addresses; valid until the next emission.
+    /// Returns the columns' addresses; valid until the next emission.
     pub fn views(&self) -> &[NativeView] {
         &self.views
     }
 }
 
-/// What an epoch takes from a worker's context when its transactions have run.
+/// The results that an epoch takes from a worker's context when its transactions have run.
 #[derive(Default)]
 pub struct Produced {
     /// Texts that captured columns may point to.
@@ -159,22 +159,22 @@ pub struct AccessContext {
     pub(crate) undo_start: *mut UndoEntry,
     /// One past the last entry that may be written without asking for room.
     pub(crate) undo_end: *mut UndoEntry,
-    /// Where the next transaction's entries begin: at the first entry, unless marks keep those of others.
+    /// The place where the next transaction's entries begin: at the first entry, unless marks keep those of others.
     pub(crate) undo_top: *mut UndoEntry,
-    /// Per emission number: the address of its views.
+    /// The address of the views of each emission number.
     pub(crate) emit_views: *const *const NativeView,
-    /// Of a list, the first element that an operation is performed for, and one past the last.
+    /// The first element of a list that an operation is performed for, and one past the last.
     pub(crate) elements: [u64; 2],
-    /// Where helpers leave their results.
+    /// The words in which helpers leave their results.
     pub(crate) scratch: [u64; 2],
     undo: Vec<UndoEntry>,
     emit_view_addresses: Vec<*const NativeView>,
     emission_types: Vec<Vec<ColumnType>>,
-    /// Where `ordered`, each emission since the last [`AccessContext::drain_order`]: number and place.
+    /// The number and place of each emission since the last [`AccessContext::drain_order`], if `ordered`.
     pub(crate) order: Vec<(u32, u32)>,
     ordered: bool,
     pub(crate) order_committed: usize,
-    /// Whether rows are written where they are, not copies of them that share texts.
+    /// A flag: whether rows are written where they are, not copies of them that share texts.
     in_place: bool,
     /// Room for a text in the making.
     buffer: Vec<u8>,
@@ -184,7 +184,7 @@ pub struct AccessContext {
     pub(crate) kept_entries: usize,
     /// Text cells that these set.
     pub(crate) kept_texts: Vec<TextUndo>,
-    /// By table: what its texts take, and the bytes of those made here that it does not count yet.
+    /// The count of each table's texts, and the bytes of those made here that it does not count yet, by table.
     text_bytes: Vec<(TextBytes, usize)>,
     pub(crate) produced: Produced,
 }
@@ -194,8 +194,8 @@ pub struct AccessContext {
 unsafe impl Send for AccessContext {}
 
 impl AccessContext {
-    /// A context for code whose emissions have these column types. `ordered`: keep the order of
-    /// emissions across numbers, for [`AccessContext::drain_order`]. `text_bytes`: what counts the texts of each table.
+    /// Makes a context for code whose emissions have these column types. `ordered`: keep the order of emissions across
+    /// numbers, for [`AccessContext::drain_order`]. `text_bytes`: what counts the texts of each table.
     pub fn new(emission_types: &[Vec<ColumnType>], ordered: bool, text_bytes: Vec<TextBytes>) -> Box<Self> {
         let mut context = Box::new(AccessContext {
             undo_start: std::ptr::null_mut(),
@@ -255,7 +255,7 @@ impl AccessContext {
         produced
     }
 
-    /// The emissions so far under a number.
+    /// Returns the emissions so far under a number.
     pub fn emissions(&self, number: usize) -> &Emissions {
         &self.produced.emissions[number]
     }
@@ -264,7 +264,7 @@ impl AccessContext {
         &mut self.produced.arena
     }
 
-    /// Room for one more emission; its place.
+    /// Makes room for one more emission; returns its place.
     pub(crate) fn emit(&mut self, number: usize, owner: u32) -> u64 {
         let emissions = &mut self.produced.emissions[number];
         let place = emissions.owners.len();
@@ -309,14 +309,14 @@ impl AccessContext {
         self.buffer = buffer;
     }
 
-    /// Whether the running transaction may edit a text where it is: it set the text, or it is the `last` to do so and
-    /// rows are written in place.
+    /// Returns whether the running transaction may edit a text where it is: it set the text, or it is the `last` to do
+    /// so and rows are written in place.
     fn edits_here(&self, address: u64, last: bool) -> bool {
         // No other thread has seen what the running transaction made.
         (last && self.in_place) || self.text_log.iter().rev().take(OWN_TEXTS_MAX).any(|text| text.address == address)
     }
 
-    /// The bytes of the text in a cell, if they may be changed where they are.
+    /// Returns the bytes of the text in a cell, if they may be changed where they are.
     ///
     /// # Safety
     /// As of [`AccessContext::edit_text`].
@@ -361,12 +361,12 @@ impl AccessContext {
         self.return_buffer(tail);
     }
 
-    /// A text that a row of that table held, and that no cell holds any more.
+    /// Discards a text that a row of the table held, and that no cell holds any more.
     pub(crate) fn discard(&mut self, table: u32, handle: u64) {
         self.produced.garbage.push(table, handle);
     }
 
-    /// The running transaction commits: what it replaced is garbage, what it emitted stays.
+    /// Commits the running transaction: what it replaced is garbage, what it emitted stays.
     pub(crate) fn commit(&mut self) {
         self.text_log.drain(..).for_each(|text| self.produced.garbage.push(text.table, text.old));
         self.commit_emissions();
@@ -386,8 +386,7 @@ impl AccessContext {
         self.order.drain(..)
     }
 
-    /// The running transaction aborts: undoes its writes up to `top`, newest first, and forgets what
-    /// it emitted.
+    /// Aborts the running transaction: undoes its writes up to `top`, newest first, and forgets what it emitted.
     ///
     /// # Safety
     /// The log up to `top` and the text log hold addresses that this worker may write now.
@@ -405,7 +404,7 @@ impl AccessContext {
         self.order.truncate(self.order_committed);
     }
 
-    /// More room in the undo log; the new place of `top`.
+    /// Makes more room in the undo log; returns the new place of `top`.
     pub(crate) fn grow_undo(&mut self, top: *mut UndoEntry) -> *mut UndoEntry {
         let count = self.entries_before(top);
         self.double_undo();
@@ -423,7 +422,7 @@ impl AccessContext {
         count
     }
 
-    /// The entries of the undo log from one to before another.
+    /// Returns the entries of the undo log from one to before another.
     pub(crate) fn entries(&self, range: Range<usize>) -> &[UndoEntry] {
         &self.undo[range]
     }

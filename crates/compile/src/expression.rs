@@ -3,6 +3,7 @@
 use crate::body::Body;
 use crate::helpers;
 use crate::lower::Val;
+use crate::math::MATH;
 use crate::records;
 use crate::synopsis::ASKS;
 use crate::window::AGGREGATES;
@@ -12,14 +13,16 @@ use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value};
 use std::mem::{offset_of, size_of};
 use tidemill_model::{ColumnType, Type};
 use tidemill_plan::typed::{Expr, Node};
-use tidemill_plan::{Aggregate, Cast, CompareOp, Edge, FloatOp, ReasonId, TextOp, TextTest, Window, WordOp};
+use tidemill_plan::{
+    Aggregate, Cast, CompareOp, DatePart, Edge, FloatOp, ReasonId, TextCall, TextOp, TextTest, Window, WordOp,
+};
 
 fn plain(word: Value) -> Val {
     Val { word, len: None, null: None }
 }
 
 impl Body<'_, '_> {
-    /// The value of an expression; on failure control leaves to the failure block.
+    /// Returns the value of an expression; on failure control leaves to the failure block.
     pub fn expr(&mut self, expr: &Expr) -> Val {
         match &expr.node {
             Node::Const(value) => self.l.constant_value(value, expr.ty.ty),
@@ -89,6 +92,19 @@ impl Body<'_, '_> {
                 self.fail_if(least, *reason);
                 plain(self.l.b.ins().iabs(value))
             }
+            Node::Math { op, arguments, reason } => {
+                let mut words: Vec<Value> = arguments.iter().map(|argument| self.expr(argument).word).collect();
+                if words.len() == 1 {
+                    words.push(self.l.b.ins().f64const(0.0));
+                }
+                let number = MATH.iter().position(|other| other == op).expect("all are listed");
+                let number = self.l.int(number as i64);
+                let arguments = [self.l.context, number, words[0], words[1]];
+                let done = self.l.call_word(helpers::math as *const () as usize, &arguments);
+                self.fail_if_zero(done, *reason);
+                let word = self.l.scratch(0);
+                plain(self.l.of_word(word, Type::Float))
+            }
             Node::FloatNeg(value) => {
                 let value = self.expr(value).word;
                 plain(self.l.b.ins().fneg(value))
@@ -116,6 +132,7 @@ impl Body<'_, '_> {
                 let len = value.len.expect("a text has a length");
                 self.l.call_text(helper as usize, &[self.l.context, value.word, len])
             }
+            Node::TextCall { op, arguments, reason } => self.text_call(*op, arguments, *reason),
             Node::TextTest { op, left, right } => {
                 let arguments = self.two_texts(left, right);
                 let helper = match op {
@@ -152,6 +169,13 @@ impl Body<'_, '_> {
                 let periods = self.l.int(address);
                 self.period(*edge, periods, time, *reason)
             }
+            Node::DatePart { part, zone, time } => {
+                let time = self.expr(time).word;
+                let address = self.l.constants.zone(zone);
+                let number = DatePart::ALL.iter().position(|other| other == part).expect("all are listed");
+                let (zone, number) = (self.l.int(address), self.l.int(number as i64));
+                plain(self.l.call_word(helpers::date_part as *const () as usize, &[zone, number, time]))
+            }
             Node::Pack(values) => self.pack(values),
             Node::Len(value) => {
                 let ty = value.ty.ty;
@@ -167,14 +191,14 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A value to add to a window, as word and length (0 of what is no text).
+    /// Returns a value to add to a window, as word and length (0 of what is no text).
     pub fn window_item(&mut self, window: &Window, value: &Expr) -> [Value; 2] {
         let value = self.expr(value);
         let len = value.len.unwrap_or_else(|| self.l.int(0));
         [self.l.to_word(value.word, window.value), len]
     }
 
-    /// The address of what a helper must know of a window.
+    /// Returns the address of what a helper must know of a window.
     pub fn window_address(&mut self, window: &Window) -> Value {
         let address = self.l.constants.window(window);
         self.l.int(address)
@@ -199,7 +223,7 @@ impl Body<'_, '_> {
         Val { word: self.l.of_word(word, expr.ty.ty), len: None, null }
     }
 
-    /// What a synopsis says. A text is copied, as that of a record.
+    /// Lowers the question to a synopsis. A text is copied, as that of a record.
     fn synopsis_read(&mut self, expr: &Expr) -> Val {
         let Node::SynopsisRead { window, cell, time, within, ask, argument } = &expr.node else {
             unreachable!("called for such")
@@ -228,7 +252,7 @@ impl Body<'_, '_> {
         plain(self.l.scratch(0))
     }
 
-    /// A value of a record. A text is copied: the window may be edited where it is.
+    /// Returns a value of a record. A text is copied: the window may be edited where it is.
     fn window_field(&mut self, cell: &Expr, at: &Expr, (of, field): (usize, usize), ty: ColumnType) -> Val {
         let cell = self.expr(cell);
         let at = self.expr(at).word;
@@ -247,7 +271,7 @@ impl Body<'_, '_> {
         Val { word: self.l.of_word(word, ty.ty), len, null }
     }
 
-    /// Values as a record: three words for each, in memory of the function, as [`records::Given`].
+    /// Packs values as a record: three words for each, in memory of the function, as [`records::Given`].
     fn pack(&mut self, values: &[Expr]) -> Val {
         let values: Vec<(Val, Type)> = values.iter().map(|value| (self.expr(value), value.ty.ty)).collect();
         let size = (values.len().max(1) * size_of::<records::Given>()) as u32;
@@ -271,13 +295,44 @@ impl Body<'_, '_> {
         self.l.call_text(helpers::pack as *const () as usize, &[self.l.context, room, count])
     }
 
+    /// A function of texts and ints.
+    fn text_call(&mut self, op: TextCall, arguments: &[Expr], reason: ReasonId) -> Val {
+        let mut given = vec![self.l.context];
+        for argument in arguments {
+            let value = self.expr(argument);
+            given.push(value.word);
+            given.extend(value.len);
+        }
+        let helper = match op {
+            TextCall::Separator => {
+                self.fail_if_zero(given[2], reason);
+                return Val { word: given[1], len: Some(given[2]), null: None };
+            }
+            TextCall::Find => helpers::find as *const (),
+            TextCall::Parts => helpers::parts as *const (),
+            TextCall::SpacedParts => helpers::spaced_parts as *const (),
+            TextCall::Slice => helpers::slice as *const (),
+            TextCall::At => helpers::at as *const (),
+            TextCall::Part => helpers::part as *const (),
+            TextCall::SpacedPart => helpers::spaced_part as *const (),
+            TextCall::Replace => helpers::replace as *const (),
+            TextCall::Zfill => helpers::zfill as *const (),
+        };
+        if matches!(op, TextCall::Find | TextCall::Parts | TextCall::SpacedParts) {
+            return plain(self.l.call_word(helper as usize, &given[1..]));
+        }
+        let done = self.l.call_word(helper as usize, &given);
+        self.fail_if_zero(done, reason);
+        Val { word: self.l.scratch(0), len: Some(self.l.scratch(1)), null: None }
+    }
+
     fn two_texts(&mut self, left: &Expr, right: &Expr) -> [Value; 4] {
         let (left, right) = (self.expr(left), self.expr(right));
         let len = |v: Val| v.len.expect("a text has a length");
         [left.word, len(left), right.word, len(right)]
     }
 
-    /// `and` (`decided_by` false) or `or` (true).
+    /// Compiles `and` (`decided_by` false) or `or` (true).
     ///
     /// Where the right side is quick and cannot fail it is evaluated in any case: events are often random, and a wrongly
     /// predicted branch costs more.
@@ -337,7 +392,7 @@ impl Body<'_, '_> {
         plain(if negated { self.l.b.ins().bxor_imm_s(result, 1) } else { result })
     }
 
-    /// 1 where the comparison holds; nulls are the caller's business.
+    /// Compiles a comparison: 1 where it holds; nulls are the caller's business.
     fn compare(&mut self, op: CompareOp, left: Val, right: Val, ty: Type) -> Value {
         if ty == Type::Float {
             return self.l.b.ins().fcmp(float_condition(op), left.word, right.word);
@@ -426,7 +481,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The remainder by a positive constant: no check, and no division where the machine can do without.
+    /// Returns the remainder by a positive constant: no check, and no division where the machine can do without.
     fn modulo_constant(&mut self, left: Value, divisor: i64) -> Value {
         let remainder = self.l.b.ins().srem_imm_s(left, divisor);
         let negative = self.l.b.ins().icmp_imm_s(IntCC::SignedLessThan, remainder, 0);
@@ -439,7 +494,7 @@ impl Body<'_, '_> {
         self.fail_if(zero, reason);
     }
 
-    /// Whether a truncated division with this remainder must be lowered by one to round down.
+    /// Tests whether a truncated division with this remainder must be lowered by one to round down.
     fn rounds_down(&mut self, remainder: Value, divisor: Value) -> Value {
         let inexact = self.l.b.ins().icmp_imm_s(IntCC::NotEqual, remainder, 0);
         let signs = self.l.b.ins().bxor(remainder, divisor);
@@ -491,6 +546,14 @@ impl Body<'_, '_> {
                 let rounded = self.l.b.ins().nearest(word);
                 plain(self.float_to_int(rounded, reason))
             }
+            Cast::FloatFloor => {
+                let whole = self.l.b.ins().floor(word);
+                plain(self.float_to_int(whole, reason))
+            }
+            Cast::FloatCeil => {
+                let whole = self.l.b.ins().ceil(word);
+                plain(self.float_to_int(whole, reason))
+            }
             Cast::ScaleUp { by } => {
                 let factor = self.l.int(10i64.pow(by as u32));
                 plain(self.word_op(WordOp::Mul, word, factor, reason))
@@ -502,6 +565,19 @@ impl Body<'_, '_> {
             Cast::ScaleTruncate { by } => {
                 let divisor = self.l.int(10i64.pow(by as u32));
                 plain(self.l.b.ins().sdiv(word, divisor))
+            }
+            Cast::ScaleFloor { by } | Cast::ScaleCeil { by } => {
+                let divisor = self.l.int(10i64.pow(by as u32));
+                let quotient = self.l.b.ins().sdiv(word, divisor);
+                let product = self.l.b.ins().imul(quotient, divisor);
+                let remainder = self.l.b.ins().isub(word, product);
+                let (condition, step) = match cast {
+                    Cast::ScaleFloor { .. } => (IntCC::SignedLessThan, -1),
+                    _ => (IntCC::SignedGreaterThan, 1),
+                };
+                let is_beside = self.l.b.ins().icmp_imm_s(condition, remainder, 0);
+                let next = self.l.b.ins().iadd_imm_s(quotient, step);
+                plain(self.l.b.ins().select(is_beside, next, quotient))
             }
             Cast::FitDigits { digits } => {
                 let limit = 10i64.pow(digits as u32);
@@ -552,7 +628,7 @@ impl Body<'_, '_> {
     }
 }
 
-/// Whether an expression is a few instructions on the fields of an event, without a branch, and cannot fail.
+/// Returns whether an expression is a few instructions on the fields of an event, without a branch, and cannot fail.
 fn is_quick(expr: &Expr) -> bool {
     let is_plain = |expr: &Expr| !expr.ty.ty.is_bytes() && !expr.ty.nullable;
     let is_operand = |expr: &Expr| matches!(expr.node, Node::Field(_) | Node::Const(_)) && is_plain(expr);
@@ -564,7 +640,7 @@ fn is_quick(expr: &Expr) -> bool {
     }
 }
 
-/// The word of a constant greater than 0.
+/// Returns the word of a constant greater than 0.
 fn positive_constant(expr: &Expr) -> Option<i64> {
     match &expr.node {
         Node::Const(value) => value.word().filter(|&word| word > 0),

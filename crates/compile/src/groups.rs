@@ -23,13 +23,13 @@ pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The groups among the events of an input in an epoch. Compiled code reads the fields up to `sole` by offset.
 #[repr(C)]
 pub struct Groups {
-    /// By place: the number of the row, 0 where there is none. Addresses of what `table` holds.
+    /// The number of the row at each place, 0 where there is none. Addresses of what `table` holds.
     pub(crate) places: *const u32,
-    /// How many of the lower bits of a key's product do not say which place.
+    /// The number of lower bits of a key's product that do not say which place.
     pub(crate) shift: u64,
-    /// Where the rows begin, with one of number 0, which stands for none.
+    /// The first row; it has number 0 and stands for none.
     pub(crate) rows: *mut u64,
-    /// Where compiled code leaves the parts of a key that it asks for.
+    /// The words in which compiled code leaves the parts of a key that it asks for.
     pub(crate) key: *mut u64,
     /// The row of a key of constants, which all events have.
     pub(crate) sole: RowAddress,
@@ -38,7 +38,7 @@ pub struct Groups {
     words: Vec<u64>,
     /// The words of a row.
     width: usize,
-    /// As of [`PartLayout`].
+    /// The places and sizes of the newest slices' entries, as in [`PartLayout`].
     slices: Vec<Option<(usize, usize)>>,
     len: usize,
     layout: RowLayout,
@@ -61,7 +61,7 @@ pub struct Counter {
     pub row: RowAddress,
     /// The cell that it counts in.
     pub cell: usize,
-    /// How many events were counted where they were folded, if events are.
+    /// The number of events counted where they were folded, if events are folded.
     pub events: u64,
 }
 
@@ -84,18 +84,18 @@ impl Counter {
     }
 }
 
-/// What a partial row has.
+/// The layout of a partial row.
 #[derive(Clone, Debug)]
 pub struct PartLayout {
     /// Its words.
     pub words: usize,
-    /// By column, of a window of slices: where the entry of the newest slice is, and how many bytes it has. It is as in the
-    /// column's cell, with a count of 0 where there is none. The end of the slice follows ([`window::limit`]).
+    /// The place of the newest slice's entry and its size in bytes, by column that is a window of slices. It is as in
+    /// the column's cell, with a count of 0 where there is none. The end of the slice follows ([`window::limit`]).
     pub slices: Vec<Option<(usize, usize)>>,
 }
 
 impl PartLayout {
-    /// Of the rows of a table.
+    /// Returns the layout for the rows of a table.
     pub fn of(layout: &RowLayout, table: &Table) -> PartLayout {
         let mut words = layout.header_words() + table.columns.len();
         let mut slices = vec![None; table.columns.len()];
@@ -124,7 +124,7 @@ unsafe fn write(row: RowAddress, offset: usize, word: u64) {
 }
 
 impl Groups {
-    /// None, of rows as those of a table.
+    /// Makes an empty set of groups, with rows like those of a table.
     pub fn new(table: &tidemill_state::Table) -> Groups {
         let definition = table.definition();
         let part = PartLayout::of(table.layout(), definition);
@@ -152,17 +152,17 @@ impl Groups {
         groups
     }
 
-    /// How many there are.
+    /// Returns the number of groups.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no groups.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The parts of the keys, part by part.
+    /// Returns the parts of the keys, part by part.
     pub fn keys(&self) -> Vec<Vec<u64>> {
         let of = |&column: &usize| (1..=self.len).map(|row| self.words[self.word(row, column)]).collect();
         self.key_columns.iter().map(of).collect()
@@ -176,7 +176,7 @@ impl Groups {
         self.sole = self.find();
     }
 
-    /// Where a cell stands among the words.
+    /// Returns the place of a cell among the words.
     fn word(&self, row: usize, column: usize) -> usize {
         row * self.width + self.layout.cell(column) / 8
     }
@@ -190,7 +190,8 @@ impl Groups {
         (tag.wrapping_mul(SPREAD) >> self.shift) as usize
     }
 
-    /// The row of the key whose parts are in `wanted`; a new one, all zero but for the key, where there is none.
+    /// Returns the row of the key whose parts are in `wanted`; a new one, all zero but for the key, where there is
+    /// none.
     pub(crate) fn find(&mut self) -> RowAddress {
         let mut place = self.place(self.wanted.iter().copied());
         loop {
@@ -303,7 +304,7 @@ impl Groups {
         }
     }
 
-    /// The entry of the newest slice of a windowed column, if it is in the row.
+    /// Returns the entry of the newest slice of a windowed column, if it is in the row.
     ///
     /// # Safety
     /// As [`Groups::merge`], and nothing else uses the entry while the result lives.

@@ -1,4 +1,4 @@
-//! What compiled code calls: text, conversions, and the rarer paths.
+//! The functions that compiled code calls: text, conversions, and the rarer paths.
 //!
 //! Texts arrive as address and length; a text result is left in the context's scratch words. A helper
 //! that can fail returns 0 for failure. All are `extern "C"` and must not unwind.
@@ -6,11 +6,14 @@
 use crate::abi::{ColumnView, UndoEntry};
 use crate::context::AccessContext;
 use crate::groups::Groups;
+use crate::math;
 use crate::records::{self, Found, Given};
 use crate::synopsis::{ASKS, Argument};
+use crate::texts;
 use crate::window::{self, Answer, Item};
+use std::borrow::Cow;
 use tidemill_model::{Type, format_decimal};
-use tidemill_plan::{Periods, Window};
+use tidemill_plan::{DatePart, Periods, Window, Zone};
 use tidemill_state::blob::Edit;
 
 /// # Safety
@@ -31,7 +34,7 @@ unsafe fn text<'a>(start: *const u8, len: u64) -> &'a str {
     unsafe { std::str::from_utf8_unchecked(bytes(start, len)) }
 }
 
-/// A value to add to a window.
+/// Returns a value to add to a window.
 ///
 /// # Safety
 /// Of a window of texts, `value` and `len` are as of [`bytes`].
@@ -47,6 +50,22 @@ unsafe fn item<'a>(spec: &Window, value: u64, len: u64) -> Item<'a> {
 fn leave(context: &mut AccessContext, parts: &[&[u8]]) {
     let (start, len) = context.arena().keep(parts);
     context.scratch = [start as u64, len as u64];
+}
+
+/// Leaves a part of a text that lives on: 0 if there is none.
+fn leave_part(context: &mut AccessContext, part: Option<&str>) -> i64 {
+    if let Some(part) = part {
+        context.scratch = [part.as_ptr() as u64, part.len() as u64];
+    }
+    i64::from(part.is_some())
+}
+
+/// Leaves a text that was made: 0 if it could not be.
+fn leave_made(context: &mut AccessContext, made: Option<String>) -> i64 {
+    if let Some(made) = &made {
+        leave(context, &[made.as_bytes()]);
+    }
+    i64::from(made.is_some())
 }
 
 /// Leaves a value in the scratch words: 1 if it is null.
@@ -73,57 +92,104 @@ macro_rules! helpers {
 }
 
 helpers! {
-    /// left + right
+    /// Leaves the texts `left + right` in the scratch words.
     fn concat(context: *mut AccessContext, l: *const u8, ll: u64, r: *const u8, rl: u64) {
         leave(&mut *context, &[bytes(l, ll), bytes(r, rl)])
     }
-    /// `str::to_lowercase`
+    /// Leaves the text in lower case, as by `str::to_lowercase`, in the scratch words.
     fn lower(context: *mut AccessContext, s: *const u8, len: u64) {
         leave(&mut *context, &[text(s, len).to_lowercase().as_bytes()])
     }
-    /// `str::to_uppercase`
+    /// Leaves the text in upper case, as by `str::to_uppercase`, in the scratch words.
     fn upper(context: *mut AccessContext, s: *const u8, len: u64) {
         leave(&mut *context, &[text(s, len).to_uppercase().as_bytes()])
     }
-    /// `str::trim`: a part of the same text.
+    /// Leaves the text without white space at its ends, as by Python's `str.strip`, in the scratch words: a part of the
+    /// same text.
     fn strip(context: *mut AccessContext, s: *const u8, len: u64) {
-        let trimmed = text(s, len).trim();
+        let trimmed = text(s, len).trim_matches(texts::is_space);
         (*context).scratch = [trimmed.as_ptr() as u64, trimmed.len() as u64];
     }
     /// Characters of a text.
     fn characters(s: *const u8, len: u64) -> i64 {
         text(s, len).chars().count() as i64
     }
-    /// 1 if equal.
+    /// Returns 1 if two texts are equal, else 0.
     fn text_equal(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
         (bytes(l, ll) == bytes(r, rl)) as i64
     }
-    /// −1, 0, 1
+    /// Compares two texts: −1, 0 or 1.
     fn text_compare(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
         bytes(l, ll).cmp(bytes(r, rl)) as i64
     }
-    /// 1 if it does.
+    /// Returns 1 if the left text starts with the right one, else 0.
     fn starts_with(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
         bytes(l, ll).starts_with(bytes(r, rl)) as i64
     }
-    /// 1 if it does.
+    /// Returns 1 if the left text ends with the right one, else 0.
     fn ends_with(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
         bytes(l, ll).ends_with(bytes(r, rl)) as i64
     }
-    /// 1 if it does.
+    /// Returns 1 if the left text contains the right one, else 0.
     fn contains(l: *const u8, ll: u64, r: *const u8, rl: u64) -> i64 {
         memchr::memmem::find(bytes(l, ll), bytes(r, rl)).is_some() as i64
     }
+    /// Returns the place of a part in a text, in characters; −1 if it is not there.
+    fn find(s: *const u8, len: u64, p: *const u8, pl: u64, start: i64, end: i64) -> i64 {
+        texts::find(text(s, len), text(p, pl), start, end)
+    }
+    /// The number of parts between separators.
+    fn parts(s: *const u8, len: u64, p: *const u8, pl: u64, most: i64) -> i64 {
+        texts::parts(text(s, len), text(p, pl), most).count() as i64
+    }
+    /// The number of parts between white space.
+    fn spaced_parts(s: *const u8, len: u64, most: i64) -> i64 {
+        texts::spaced_parts(text(s, len), most).count() as i64
+    }
+    /// A part of the same text.
+    fn slice(context: *mut AccessContext, s: *const u8, len: u64, start: i64, stop: i64) -> i64 {
+        leave_part(&mut *context, Some(texts::slice(text(s, len), start, stop)))
+    }
+    /// A character.
+    fn at(context: *mut AccessContext, s: *const u8, len: u64, place: i64) -> i64 {
+        leave_part(&mut *context, texts::at(text(s, len), place))
+    }
+    /// A part between separators.
+    fn part(context: *mut AccessContext, s: *const u8, len: u64, p: *const u8, pl: u64, most: i64, place: i64) -> i64 {
+        let parts = || texts::parts(text(s, len), text(p, pl), most);
+        leave_part(&mut *context, texts::part_at(parts, place))
+    }
+    /// A part between white space.
+    fn spaced_part(context: *mut AccessContext, s: *const u8, len: u64, most: i64, place: i64) -> i64 {
+        leave_part(&mut *context, texts::part_at(|| texts::spaced_parts(text(s, len), most), place))
+    }
+    /// The text with a part replaced.
+    fn replace(
+        context: *mut AccessContext, s: *const u8, len: u64, o: *const u8, ol: u64, n: *const u8, nl: u64, count: i64
+    ) -> i64 {
+        leave_made(&mut *context, texts::replace(text(s, len), text(o, ol), text(n, nl), count))
+    }
+    /// The text with zeros.
+    fn zfill(context: *mut AccessContext, s: *const u8, len: u64, width: i64) -> i64 {
+        leave_made(&mut *context, texts::zfill(text(s, len), width))
+    }
     /// Parses an int.
     fn text_to_int(context: *mut AccessContext, s: *const u8, len: u64) -> i64 {
-        match parse_int(bytes(s, len)) {
+        match parse_int(text(s, len)) {
             Some(value) => { (*context).scratch[0] = value as u64; 1 }
             None => 0,
         }
     }
     /// Parses a float.
     fn text_to_float(context: *mut AccessContext, s: *const u8, len: u64) -> i64 {
-        match std::str::from_utf8(bytes(s, len)).ok().and_then(|s| s.parse::<f64>().ok()) {
+        match number_text(text(s, len)).and_then(|s| s.parse::<f64>().ok()) {
+            Some(value) => { (*context).scratch[0] = value.to_bits(); 1 }
+            None => 0,
+        }
+    }
+    /// A function of one or two floats.
+    fn math(context: *mut AccessContext, op: u64, l: f64, r: f64) -> i64 {
+        match math::value(math::MATH[op as usize], l, r) {
             Some(value) => { (*context).scratch[0] = value.to_bits(); 1 }
             None => 0,
         }
@@ -132,37 +198,41 @@ helpers! {
     fn int_to_text(context: *mut AccessContext, value: i64) {
         leave(&mut *context, &[value.to_string().as_bytes()])
     }
-    /// Text of a decimal.
+    /// Leaves the text of a decimal in the scratch words.
     fn decimal_to_text(context: *mut AccessContext, value: i64, scale: u64) {
         leave(&mut *context, &[format_decimal(value, scale as u8).as_bytes()])
     }
-    /// left × 10^shift / right, half to even; right is not 0.
+    /// Returns left × 10^shift / right, rounded half to even; right is not 0.
     fn decimal_divide(context: *mut AccessContext, l: i64, r: i64, shift: u64) -> i64 {
         match i64::try_from(divide_half_even(l as i128 * 10i128.pow(shift as u32), r as i128)) {
             Ok(value) => { (*context).scratch[0] = value as u64; 1 }
             Err(_) => 0,
         }
     }
-    /// The start of the period that holds a time.
+    /// Returns the start of the period that holds a time.
     fn period_start(periods: *const Periods, time: i64) -> i64 {
         (*periods).start(time)
     }
-    /// The end of the period that holds a time; 0 if there is none.
+    /// Returns the end of the period that holds a time; 0 if there is none.
     fn period_end(context: *mut AccessContext, periods: *const Periods, time: i64) -> i64 {
         match (*periods).end(time) {
             Some(end) => { (*context).scratch[0] = end as u64; 1 }
             None => 0,
         }
     }
-    /// value / 10^by, half to even.
+    /// A part of a date in a zone.
+    fn date_part(zone: *const Zone, part: u64, time: i64) -> i64 {
+        (*zone).part(DatePart::ALL[part as usize], time)
+    }
+    /// Returns value / 10^by, rounded half to even.
     fn scale_round(value: i64, by: u64) -> i64 {
         divide_half_even(value as i128, 10i128.pow(by as u32)) as i64
     }
-    /// `//` of floats; right is not 0.
+    /// Returns the quotient of Python's `//` for floats; right is not 0.
     fn float_floor_divide(l: f64, r: f64) -> f64 {
         float_divmod(l, r).0
     }
-    /// `%` of floats; right is not 0.
+    /// Returns the remainder of Python's `%` for floats; right is not 0.
     fn float_modulo(l: f64, r: f64) -> f64 {
         float_divmod(l, r).1
     }
@@ -170,7 +240,7 @@ helpers! {
     fn set_text(context: *mut AccessContext, table: u64, cell: u64, s: *const u8, len: u64) {
         (*context).set_text(table as u32, cell, &[bytes(s, len)])
     }
-    /// A window with one more value, as bytes.
+    /// Leaves a window with one more value in the scratch words, as bytes.
     fn window_add(
         context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, value: u64, len: u64
     ) {
@@ -180,7 +250,7 @@ helpers! {
         leave(&mut *context, &edit.pieces(window, &tail));
         (*context).return_buffer(tail);
     }
-    /// The row of the group whose key was left there.
+    /// Returns the row of the group whose key was left there.
     fn find_group(groups: *mut Groups) -> u64 {
         (*groups).find()
     }
@@ -219,7 +289,8 @@ helpers! {
         }
         (*context).edit_text(table as u32, cell, last != 0, |window, tail| window::add(spec, window, time, item, tail));
     }
-    /// An aggregate of a window, in the scratch word: 0 if it does not fit, 1 if it is there, 2 if it is none.
+    /// Puts an aggregate of a window in the scratch word: returns 0 if it does not fit, 1 if it is there, 2 if it is
+    /// none.
     fn window_read(
         context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, aggregate: u64
     ) -> i64 {
@@ -232,7 +303,7 @@ helpers! {
         (*context).scratch[0] = word;
         found
     }
-    /// What a synopsis says, in the scratch words: 1 if it is null.
+    /// Leaves the answer of a synopsis in the scratch words; returns 1 if it is null.
     fn synopsis_read(
         context: *mut AccessContext, spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, ask: u64, value: u64, len: u64
     ) -> i64 {
@@ -241,23 +312,23 @@ helpers! {
         let said = window::ask(&*spec, bytes(w, wl), time, within, ASKS[ask as usize], argument);
         leave_found(&mut *context, said)
     }
-    /// Where the next record of a window begins.
+    /// Returns the place of the next record of a window.
     fn window_next(spec: *const Window, w: *const u8, wl: u64, time: i64, within: i64, after: i64) -> i64 {
         window::next(&*spec, bytes(w, wl), time, within, after)
     }
-    /// A value of a record, in the scratch words: 1 if it is null.
+    /// Puts a value of a record in the scratch words: returns 1 if it is null.
     fn window_field(context: *mut AccessContext, w: *const u8, wl: u64, at: i64, of: u64, field: u64, kind: i64) -> i64 {
         let record = window::record(bytes(w, wl), at);
         leave_found(&mut *context, records::field(record, of as usize, field as usize, kind))
     }
-    /// Values as a record.
+    /// Leaves values as a record in the scratch words.
     fn pack(context: *mut AccessContext, given: *const Given, count: u64) {
         let mut record = (*context).take_buffer();
         records::pack(std::slice::from_raw_parts(given, count as usize), &mut record);
         leave(&mut *context, &[&record]);
         (*context).return_buffer(record);
     }
-    /// The bytes of the texts of a column, in Arrow form, from `first` to before `end`.
+    /// Returns the bytes of the texts of a column, in Arrow form, from `first` to before `end`.
     fn text_column_bytes(column: *const ColumnView, first: u64, end: u64) -> i64 {
         (*column).text_bytes(first..end)
     }
@@ -265,37 +336,46 @@ helpers! {
     fn release_texts(context: *mut AccessContext, kept: u64) {
         (*context).arena().release(kept)
     }
-    /// Room for one more emission.
+    /// Makes room for one more emission.
     fn emit(context: *mut AccessContext, number: u64, owner: u64) -> u64 {
         (*context).emit(number as usize, owner as u32)
     }
-    /// The running transaction commits.
+    /// Commits the running transaction.
     fn commit(context: *mut AccessContext) {
         (*context).commit()
     }
-    /// The running transaction commits, and can still be undone.
+    /// Commits the running transaction, which can still be undone.
     fn commit_undoable(context: *mut AccessContext, top: *mut UndoEntry) {
         (*context).commit_undoable(top)
     }
-    /// The running transaction aborts.
+    /// Aborts the running transaction.
     fn roll_back(context: *mut AccessContext, top: *mut UndoEntry) {
         (*context).roll_back(top)
     }
-    /// More room in the undo log.
+    /// Makes more room in the undo log.
     fn grow_undo(context: *mut AccessContext, top: *mut UndoEntry) -> *mut UndoEntry {
         (*context).grow_undo(top)
     }
 }
 
-fn parse_int(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(text).ok()?.parse().ok()
+fn parse_int(text: &str) -> Option<i64> {
+    number_text(text)?.parse().ok()
 }
 
-/// Quotient rounded half to even.
+/// Returns the text of a number without what Python allows in it: white space around it, and single underscores between
+/// digits.
+fn number_text(text: &str) -> Option<Cow<'_, str>> {
+    let text = text.trim();
+    if !text.contains('_') {
+        return Some(Cow::Borrowed(text));
+    }
+    let bytes = text.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let stands_well = |at: usize| bytes[at] != b'_' || (at > 0 && is_digit(at - 1) && is_digit(at + 1));
+    (0..bytes.len()).all(stands_well).then(|| Cow::Owned(text.replace('_', "")))
+}
+
+/// Returns the quotient rounded half to even.
 pub(crate) fn divide_half_even(left: i128, right: i128) -> i128 {
     let (quotient, remainder) = (left.div_euclid(right), left.rem_euclid(right));
     // `remainder` is in 0..|right|, so `left / right` lies `remainder / |right|` above the quotient
@@ -306,7 +386,7 @@ pub(crate) fn divide_half_even(left: i128, right: i128) -> i128 {
     quotient + if away { right.signum() } else { 0 }
 }
 
-/// CPython's `float_divmod`.
+/// Returns quotient and remainder as CPython's `float_divmod` computes them.
 fn float_divmod(l: f64, r: f64) -> (f64, f64) {
     let mut modulo = l % r;
     let mut quotient = (l - modulo) / r;
@@ -343,7 +423,7 @@ mod tests {
         }
     }
 
-    /// What Python's `divmod` gives, signs of zeros included.
+    /// Divisions give what Python's `divmod` gives, signs of zeros included.
     #[test]
     fn floats_are_divided_as_python_divides_them() {
         const CASES: [((f64, f64), (f64, f64)); 14] = [

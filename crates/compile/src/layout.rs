@@ -4,7 +4,7 @@ use tidemill_model::{ColumnType, FieldType, Schema};
 use tidemill_plan::typed::{Expr, Node, Stmt};
 use tidemill_plan::{Origin, OutputField, Program, StreamId, Transaction, TransactionId};
 
-/// How a column's values are stored.
+/// The format in which a column's values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Canonical Arrow buffers.
@@ -13,7 +13,7 @@ pub enum Format {
     Native,
 }
 
-/// How a column is addressed from event `i` of an input.
+/// The index by which a column is addressed from event `i` of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// At `index[i]`: a column of the root stream.
@@ -27,18 +27,18 @@ pub enum By {
 pub struct ColumnSource {
     /// Its number among the input's [`crate::abi::ColumnView`]s.
     pub view: usize,
-    /// How its values are stored.
+    /// The format in which its values are stored.
     pub format: Format,
-    /// How it is addressed.
+    /// The index by which it is addressed.
     pub by: By,
 }
 
-/// Where a field is.
+/// The place of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldSource {
-    /// In a column.
+    /// The field is in a column.
     Scalar(ColumnSource),
-    /// In Arrow offsets, addressed by row, and child columns, addressed by offset.
+    /// The list is in Arrow offsets, addressed by row, and child columns, addressed by offset.
     List {
         /// The view of the offsets.
         offsets: usize,
@@ -50,19 +50,19 @@ pub enum FieldSource {
     Opaque(usize),
 }
 
-/// Where the fields of a stream are.
+/// The places of a stream's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamLayout {
-    /// In schema order.
+    /// The places of the fields, in schema order.
     pub fields: Vec<FieldSource>,
-    /// How many views the root stream has; the views after them are the stream's own computed columns.
+    /// The number of views of the root stream; the views after them are the stream's own computed columns.
     pub root_views: usize,
     /// The fields that are computed for this stream, in the order of their columns.
     pub computed: Vec<usize>,
 }
 
 impl StreamLayout {
-    /// The layout of any stream of a program that code reads: a root or what derives from it.
+    /// Returns the layout of any stream of a program that code reads: a root or what derives from it.
     pub fn of(program: &Program, stream: StreamId) -> StreamLayout {
         match &program.streams[stream].origin {
             Origin::Filter { input, .. } => {
@@ -86,7 +86,7 @@ impl StreamLayout {
         }
     }
 
-    /// The field of this root whose first view has this number.
+    /// Returns the field of this root whose first view has this number.
     pub fn field_of_view(&self, view: usize) -> usize {
         let first = |source: &FieldSource| match source {
             FieldSource::Scalar(column) => column.view == view,
@@ -118,7 +118,7 @@ impl StreamLayout {
         StreamLayout { fields, root_views: views, computed: Vec::new() }
     }
 
-    /// The layout of a stream with these sources, of which the computed ones get columns of its own.
+    /// Returns the layout of a stream with these sources, of which the computed ones get columns of its own.
     fn derive(&self, mut fields: Vec<FieldSource>) -> StreamLayout {
         let mut computed = Vec::new();
         for (f, source) in fields.iter_mut().enumerate() {
@@ -137,7 +137,7 @@ fn computed_source() -> FieldSource {
     FieldSource::Scalar(ColumnSource { view: 0, format: Format::Native, by: By::Dense })
 }
 
-/// Where a column of an output stream of a transaction comes from.
+/// The origin of a column of a transaction's output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputColumn {
     /// The input's scalar field, unchanged.
@@ -150,14 +150,14 @@ pub enum OutputColumn {
     Reason,
 }
 
-/// How a transaction's output stream is put together.
+/// The composition of a transaction's output stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputPlan {
-    /// In schema order.
+    /// The origins of the columns, in schema order.
     pub columns: Vec<OutputColumn>,
     /// The types of the captured columns.
     pub captured: Vec<ColumnType>,
-    /// Whether anything reads the stream. If not, nothing is captured.
+    /// A flag: whether anything reads the stream. If not, nothing is captured.
     pub wanted: bool,
 }
 
@@ -168,8 +168,8 @@ impl OutputPlan {
     }
 }
 
-/// Whether code reads a root stream's events as they are emitted (filters, maps, transactions), so
-/// that all of its scalar fields must be captured.
+/// Returns whether code reads a root stream's events as they are emitted (filters, maps, transactions), so that all of
+/// its scalar fields must be captured.
 pub fn feeds_code(program: &Program, root: StreamId) -> bool {
     program.streams.iter_enumerated().any(|(s, stream)| {
         let derived = matches!(stream.origin, Origin::Filter { .. } | Origin::Map { .. });
@@ -177,7 +177,7 @@ pub fn feeds_code(program: &Program, root: StreamId) -> bool {
     })
 }
 
-/// How `txn.committed` is put together.
+/// Returns the composition of `txn.committed`.
 pub fn committed_plan(program: &Program, id: TransactionId, wanted: bool) -> OutputPlan {
     let transaction = &program.transactions[id];
     let stream = transaction.committed.stream;
@@ -197,7 +197,7 @@ pub fn committed_plan(program: &Program, id: TransactionId, wanted: bool) -> Out
     plan
 }
 
-/// How `txn.aborted` is put together: the input's fields, the reason, the values seen.
+/// Returns the composition of `txn.aborted`: the input's fields, the reason, the values seen.
 pub fn aborted_plan(program: &Program, id: TransactionId, wanted: bool) -> OutputPlan {
     let transaction = &program.transactions[id];
     let full = feeds_code(program, transaction.aborted);
@@ -215,7 +215,7 @@ pub fn aborted_plan(program: &Program, id: TransactionId, wanted: bool) -> Outpu
     plan
 }
 
-/// How `txn.emitted(name)` is put together: scalars are always captured.
+/// Returns the composition of `txn.emitted(name)`: scalars are always captured.
 pub fn emitted_plan(program: &Program, transaction: &Transaction, emit: usize, wanted: bool) -> OutputPlan {
     let stream = transaction.emits[emit].stream;
     let mut plan = OutputPlan { wanted: wanted || feeds_code(program, stream), ..OutputPlan::default() };
@@ -230,7 +230,7 @@ pub fn emitted_plan(program: &Program, transaction: &Transaction, emit: usize, w
     plan
 }
 
-/// The input field that every record gives unchanged as field `f`, if there is one.
+/// Returns the input field that every record gives unchanged as field `f`, if there is one.
 fn passed_field(records: &[&[OutputField]], f: usize) -> Option<usize> {
     let of = |record: &&[OutputField]| match &record[f] {
         OutputField::Value(Expr { node: Node::Field(field), .. }) | OutputField::List(field) => Some(*field),

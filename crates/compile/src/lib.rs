@@ -19,10 +19,12 @@ mod layout;
 mod limits;
 mod lower;
 mod marks;
+mod math;
 mod native;
 mod pipeline;
 mod records;
 mod synopsis;
+mod texts;
 mod transaction;
 mod window;
 

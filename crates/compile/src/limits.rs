@@ -23,7 +23,7 @@ pub struct Sums {
     limits: Limits,
     steps: Variable,
     memory: Variable,
-    /// How many bytes of texts the context held when the event began.
+    /// The bytes of texts that the context held when the event began.
     kept: Value,
 }
 
@@ -39,7 +39,7 @@ impl Sums {
     }
 }
 
-/// Whether a body counts anything.
+/// Returns whether a body counts anything.
 pub fn body_counts(body: &[Stmt]) -> bool {
     let mut counts = false;
     body.iter().for_each(|stmt| {
@@ -50,12 +50,12 @@ pub fn body_counts(body: &[Stmt]) -> bool {
     counts
 }
 
-/// Whether the fields of a map count anything.
+/// Returns whether the fields of a map count anything.
 pub fn fields_count(fields: &[OutputField]) -> bool {
     fields.iter().any(|field| matches!(field, OutputField::Value(value) if expression_counts(value)))
 }
 
-/// Whether an expression counts anything.
+/// Returns whether an expression counts anything.
 pub fn expression_counts(expr: &Expr) -> bool {
     let mut counts = false;
     expr.each(&mut |inner| counts |= matches!(inner.node, Node::Counted { .. }));
@@ -67,7 +67,7 @@ impl Body<'_, '_> {
         self.sums.expect("a function that counts has sums")
     }
 
-    /// What a statement counts.
+    /// Lowers the counting of a statement.
     pub fn count(&mut self, count: Count, reason: ReasonId) {
         let sums = self.sums();
         match count {
@@ -115,7 +115,7 @@ impl Body<'_, '_> {
         self.fail_if(beyond, reason);
     }
 
-    /// The bytes of a text, 0 of a null.
+    /// Returns the bytes of a text, 0 of a null.
     fn text_bytes(&mut self, text: Val) -> Value {
         let len = text.len.expect("a text has a length");
         let Some(null) = text.null else { return len };
@@ -123,7 +123,7 @@ impl Body<'_, '_> {
         self.l.b.ins().select(null, zero, len)
     }
 
-    /// 16 bytes for each value of a list's elements, and the bytes of their texts.
+    /// Returns 16 bytes for each value of a list's elements, and the bytes of their texts.
     fn list_bytes(&mut self, field: usize) -> Value {
         let FieldType::List(item) = &self.event.schema.fields[field].ty else { unreachable!("analysis counts a list") };
         let FieldValue::Source(FieldSource::List { children, .. }) = self.event.fields[field].clone() else {

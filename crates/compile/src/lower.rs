@@ -9,7 +9,7 @@ use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Variable};
 use std::mem::{offset_of, size_of};
 use tidemill_model::{ColumnType, Type, Value as Constant};
-use tidemill_plan::{Periods, Window};
+use tidemill_plan::{Periods, Window, Zone};
 
 /// A value of an expression: a word, float or bool, or the address of a text; with its length for a
 /// text; with a byte that is 1 for null where it may be null. A null's other parts are arbitrary but
@@ -29,7 +29,7 @@ pub struct Slot {
     null: Option<Variable>,
 }
 
-/// The machine type of a type's word.
+/// Returns the machine type of a type's word.
 pub fn machine_type(ty: Type) -> ClifType {
     match ty {
         Type::Bool => I8,
@@ -38,12 +38,12 @@ pub fn machine_type(ty: Type) -> ClifType {
     }
 }
 
-/// Memory that compiled code may read and write freely.
+/// Returns the flags of memory that compiled code may read and write freely.
 pub fn trusted() -> MemFlagsData {
     MemFlagsData::trusted()
 }
 
-/// Memory that no thread writes during the call.
+/// Returns the flags of memory that no thread writes during the call.
 pub fn constant() -> MemFlagsData {
     MemFlagsData::trusted().with_readonly()
 }
@@ -55,29 +55,36 @@ pub struct Constants {
     tables: Vec<Box<[u64]>>,
     windows: Vec<Box<[Window]>>,
     periods: Vec<Box<[Periods]>>,
+    zones: Vec<Box<[Zone]>>,
 }
 
 impl Constants {
-    /// The address of a copy that is never freed before the code.
+    /// Returns the address of a copy that is never freed before the code.
     pub fn text(&mut self, bytes: &[u8]) -> (i64, i64) {
         self.texts.push(bytes.into());
         let kept = self.texts.last().expect("just pushed");
         (kept.as_ptr() as i64, kept.len() as i64)
     }
 
-    /// The address of a copy that is never freed before the code.
+    /// Returns the address of a copy that is never freed before the code.
     pub fn window(&mut self, window: &Window) -> i64 {
         self.windows.push([*window].into());
         self.windows.last().expect("just pushed").as_ptr() as i64
     }
 
-    /// The address of a copy that is never freed before the code.
+    /// Returns the address of a copy that is never freed before the code.
     pub fn periods(&mut self, periods: &Periods) -> i64 {
         self.periods.push([periods.clone()].into());
         self.periods.last().expect("just pushed").as_ptr() as i64
     }
 
-    /// The address of a table of address and length of each text.
+    /// The address of a copy that is never freed before the code.
+    pub fn zone(&mut self, zone: &Zone) -> i64 {
+        self.zones.push([zone.clone()].into());
+        self.zones.last().expect("just pushed").as_ptr() as i64
+    }
+
+    /// Returns the address of a table of address and length of each text.
     pub fn text_table(&mut self, texts: &[String]) -> i64 {
         let words: Vec<u64> = texts
             .iter()
@@ -122,7 +129,7 @@ impl Lower<'_, '_> {
         self.b.ins().store(trusted(), value, base, offset as i32);
     }
 
-    /// base + index × 2^shift
+    /// Returns the address `base + index × 2^shift`.
     pub fn at(&mut self, base: Value, index: Value, shift: i64) -> Value {
         let offset = if shift == 0 { index } else { self.b.ins().ishl_imm_s(index, shift) };
         self.b.ins().iadd(base, offset)
@@ -146,7 +153,7 @@ impl Lower<'_, '_> {
         self.call(address, arguments, Some(I64)).expect("declared to return a word")
     }
 
-    /// A word that the last helper left in the context.
+    /// Returns a word that the last helper left in the context.
     pub fn scratch(&mut self, word: usize) -> Value {
         self.load(self.context, offset_of!(AccessContext, scratch) + 8 * word)
     }
@@ -158,7 +165,7 @@ impl Lower<'_, '_> {
         Val { word, len: Some(len), null: None }
     }
 
-    /// A new block that execution falls into when `condition` holds, `otherwise` being taken if not.
+    /// Makes a new block that execution falls into when `condition` holds, `otherwise` being taken if not.
     pub fn unless(&mut self, condition: Value, otherwise: Block, arguments: &[Value]) {
         let next = self.b.create_block();
         let arguments: Vec<_> = arguments.iter().map(|&v| v.into()).collect();
@@ -166,7 +173,7 @@ impl Lower<'_, '_> {
         self.b.switch_to_block(next);
     }
 
-    /// A place for values of a type.
+    /// Returns a place for values of a type.
     pub fn slot(&mut self, ty: ColumnType) -> Slot {
         Slot {
             word: self.b.declare_var(machine_type(ty.ty)),
@@ -195,7 +202,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// A null of a type.
+    /// Returns a null of a type.
     pub fn null(&mut self, ty: Type) -> Val {
         let word =
             if ty == Type::Float { self.b.ins().f64const(0.0) } else { self.b.ins().iconst(machine_type(ty), 0) };
@@ -203,7 +210,7 @@ impl Lower<'_, '_> {
         Val { word, len, null: Some(self.byte(true)) }
     }
 
-    /// A constant of a type.
+    /// Returns a constant of a type.
     pub fn constant_value(&mut self, value: &Constant, ty: Type) -> Val {
         let bytes = match value {
             Constant::Null => return self.null(ty),
@@ -228,7 +235,7 @@ impl Lower<'_, '_> {
         Val { word: self.byte(value), len: None, null: None }
     }
 
-    /// The value as eight bytes.
+    /// Returns the value as eight bytes.
     #[allow(clippy::wrong_self_convention, reason = "what is changed is the code being built")]
     pub fn to_word(&mut self, value: Value, ty: Type) -> Value {
         match ty {
@@ -238,7 +245,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Eight bytes as a value.
+    /// Returns eight bytes as a value of a type.
     pub fn of_word(&mut self, word: Value, ty: Type) -> Value {
         match ty {
             Type::Bool => self.b.ins().ireduce(I8, word),
@@ -314,7 +321,7 @@ impl Lower<'_, '_> {
         Val { word, len, null }
     }
 
-    /// 1 where a native value is null. A column that was made without nulls may be read as one that may
+    /// Loads 1 where a native value is null, else 0. A column that was made without nulls may be read as one that may
     /// have some, and has no bytes for them.
     fn load_null_byte(&mut self, view: Value, at: Value) -> Value {
         let nulls = self.load(view, offset_of!(ColumnView, validity));
@@ -330,7 +337,7 @@ impl Lower<'_, '_> {
         self.b.block_params(done)[0]
     }
 
-    /// Bit `offset + at` of a bitmap, as 0 or 1.
+    /// Loads the bit `offset + at` of a bitmap, as 0 or 1.
     fn load_bit(&mut self, bits: Value, offset: Value, at: Value) -> Value {
         let bit = self.b.ins().iadd(offset, at);
         let byte_index = self.b.ins().ushr_imm_s(bit, 3);
@@ -341,7 +348,7 @@ impl Lower<'_, '_> {
         self.b.ins().band_imm_s(shifted, 1)
     }
 
-    /// 1 where an Arrow value is null. A column without a bitmap has no nulls.
+    /// Loads 1 where an Arrow value is null, else 0. A column without a bitmap has no nulls.
     fn load_null_bit(&mut self, view: Value, at: Value) -> Value {
         let bits = self.load_constant(view, offset_of!(ColumnView, validity));
         let (check, done) = (self.b.create_block(), self.b.create_block());
@@ -357,7 +364,7 @@ impl Lower<'_, '_> {
         self.b.block_params(done)[0]
     }
 
-    /// The address of an input's column view.
+    /// Returns the address of an input's column view.
     pub fn view_address(&mut self, columns: Value, view: usize) -> Value {
         self.b.ins().iadd_imm_s(columns, (view * size_of::<ColumnView>()) as i64)
     }

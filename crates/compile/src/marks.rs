@@ -19,13 +19,13 @@ use crate::context::{AccessContext, restore_texts, restore_words};
 pub struct UndoMark {
     entries: usize,
     texts: usize,
-    /// By number, the events emitted before.
+    /// The number of events emitted before, by emission number.
     emissions: Vec<usize>,
     order: usize,
 }
 
 impl AccessContext {
-    /// A place that all transactions from now on can be undone to.
+    /// Returns a place that all transactions from now on can be undone to.
     pub fn mark(&self) -> UndoMark {
         assert!(self.text_log.is_empty(), "marked within a transaction");
         UndoMark {
@@ -67,7 +67,7 @@ impl AccessContext {
         self.point_undo();
     }
 
-    /// The running transaction, whose entries end at `top`, commits and can still be undone.
+    /// Commits the running transaction, whose entries end at `top`, and which can still be undone.
     pub(crate) fn commit_undoable(&mut self, top: *mut UndoEntry) {
         self.kept_entries = self.entries_before(top);
         self.kept_texts.append(&mut self.text_log);

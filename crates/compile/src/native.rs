@@ -14,12 +14,12 @@ pub struct NativeColumn {
 }
 
 impl NativeColumn {
-    /// Empty, of a type.
+    /// Makes an empty column of a type.
     pub fn new(ty: ColumnType) -> Self {
         NativeColumn { ty, words: Vec::new(), lens: Vec::new(), nulls: Vec::new() }
     }
 
-    /// The type of its values.
+    /// Returns the type of its values.
     pub fn ty(&self) -> ColumnType {
         self.ty
     }
@@ -38,12 +38,12 @@ impl NativeColumn {
         }
     }
 
-    /// Room for this many values.
+    /// Returns the number of values that there is room for.
     pub fn capacity(&self) -> usize {
         self.words.len()
     }
 
-    /// Its addresses, valid until the next [`NativeColumn::ensure`] or drop.
+    /// Returns its addresses, valid until the next [`NativeColumn::ensure`] or drop.
     pub fn view(&mut self) -> NativeView {
         let address = |len: usize, p: *mut u64| if len == 0 { std::ptr::null_mut() } else { p };
         NativeView {
@@ -53,18 +53,18 @@ impl NativeColumn {
         }
     }
 
-    /// The words.
+    /// Returns the words.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Whether value `i` is null.
+    /// Returns whether value `i` is null.
     #[inline(always)]
     pub fn is_null(&self, i: usize) -> bool {
         self.nulls.get(i).is_some_and(|&n| n != 0)
     }
 
-    /// Value `i` as a text.
+    /// Returns value `i` as a text.
     ///
     /// # Safety
     /// The column is of text; compiled code wrote value `i`, and the buffer that it points into lives.

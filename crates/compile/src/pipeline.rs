@@ -17,7 +17,7 @@ use tidemill_model::ColumnType;
 use tidemill_plan::typed::{Expr, Node};
 use tidemill_plan::{Origin, OutputField, Program, StreamId};
 
-/// Where one key column of a role comes from.
+/// The origin of one key column of a role.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeySource {
     /// A scalar field of the stream.
@@ -33,7 +33,7 @@ pub enum KeySource {
 /// The keys of a transaction's roles for one of its inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryKeys {
-    /// By role, by key column; none for a role whose key is read from a row.
+    /// The origins of each role's key columns, by role; none for a role whose key is read from a row.
     pub roles: Vec<Vec<KeySource>>,
 }
 
@@ -46,17 +46,17 @@ pub struct PipelineNode {
     pub layout: StreamLayout,
     /// The types of the columns written for it: its computed fields, then computed keys.
     pub columns: Vec<ColumnType>,
-    /// After the fields: the computed keys as (expression, the list that its role runs over).
+    /// The computed keys, whose columns come after the fields, as (expression, the list that its role runs over).
     keys: Vec<(Expr, Option<usize>)>,
-    /// The nodes that derive from it.
+    /// The nodes whose streams derive from this one's stream.
     children: Vec<usize>,
 }
 
-/// Everything that derives from one root stream.
+/// A root stream, and all streams that derive from it.
 pub struct PipelinePlan {
     /// The root first, then its derived streams, inputs before what derives from them.
     pub nodes: Vec<PipelineNode>,
-    /// By transaction and input: the node of the input's stream, and the keys.
+    /// The deliveries, each with the node of the input's stream, and the keys.
     pub deliveries: Vec<(tidemill_plan::Delivery, usize, DeliveryKeys)>,
 }
 
@@ -92,7 +92,7 @@ impl PipelinePlan {
         self.nodes.iter().position(|n| n.stream == stream).expect("streams come after what they derive from")
     }
 
-    /// Whether there is anything to compute.
+    /// Returns whether there is anything to compute.
     pub fn needs_code(&self) -> bool {
         self.nodes.len() > 1 || !self.nodes[0].keys.is_empty()
     }
@@ -106,7 +106,7 @@ impl PipelineNode {
         PipelineNode { stream, layout, columns, keys: Vec::new(), children: Vec::new() }
     }
 
-    /// Whether the node is no more than the list of its events, so that one may be written in vain.
+    /// Returns whether the node is no more than the list of its events, so that one may be written in vain.
     fn is_list_of_events(&self) -> bool {
         self.columns.is_empty() && self.children.is_empty()
     }
@@ -125,7 +125,7 @@ impl PipelineNode {
     }
 }
 
-/// Whether a filter or map counts anything.
+/// Returns whether a filter or map counts anything.
 fn derivation_counts(origin: &Origin) -> bool {
     match origin {
         Origin::Filter { predicate, .. } => expression_counts(predicate),
@@ -143,9 +143,10 @@ struct Pipeline<'a, 'f> {
     program: &'a Program,
     plan: &'a PipelinePlan,
     outputs: Value,
-    /// By node: how many events were written. They are in registers as long as the function runs.
+    /// The number of events written to each node. They are in registers as long as the function runs.
     counts: Vec<Variable>,
-    /// Whether the root's own events are listed. Those of a source arrive all at once, and each is at its own place.
+    /// A flag: whether the root's own events are listed. Those of a source arrive all at once, and each is at its own
+    /// place.
     lists_root: bool,
 }
 
@@ -223,12 +224,12 @@ pub fn build(
     builder.finalize(config);
 }
 
-/// Where the outputs hold a node's number of events.
+/// Returns the place in the outputs of a node's number of events.
 fn count_of(node: usize) -> usize {
     node * size_of::<OutputView>() + offset_of!(OutputView, count)
 }
 
-/// Event `i` at a place of the selection; the place itself where there is none.
+/// Returns the number of the event at a place of the selection; the place itself where there is none.
 fn selected(l: &mut Lower<'_, '_>, selection: Value, place: Value) -> Value {
     let (listed, done) = (l.b.create_block(), l.b.create_block());
     l.b.append_block_param(done, I64);
@@ -242,7 +243,8 @@ fn selected(l: &mut Lower<'_, '_>, selection: Value, place: Value) -> Value {
 }
 
 impl<'a> Pipeline<'a, '_> {
-    /// The event has reached a node with its fields in `self.body.event`: store it, then go on to what derives from it.
+    /// Compiles the arrival of an event at a node, with its fields in `self.body.event`: store it, then go on to what
+    /// derives from it.
     fn arrive(&mut self, node: usize) {
         let here = &self.plan.nodes[node];
         let output = self.output(node);
@@ -271,7 +273,8 @@ impl<'a> Pipeline<'a, '_> {
         }
     }
 
-    /// [`Pipeline::arrive`] without a branch: the event is listed in any case, and counted if `holds`.
+    /// Compiles an arrival like [`Pipeline::arrive`], without a branch: the event is listed in any case, and counted if
+    /// `holds`.
     fn arrive_if(&mut self, node: usize, holds: Value) {
         let output = self.output(node);
         let k = self.body.l.b.use_var(self.counts[node]);
@@ -299,7 +302,7 @@ impl<'a> Pipeline<'a, '_> {
         self.body.l.store_native(view, at, value, ty);
     }
 
-    /// A computed key per element, after those of earlier events.
+    /// Computes a key for each element, after those of earlier events.
     fn element_keys(&mut self, output: Value, column: usize, key: &Expr, list: usize) {
         let counts = self.body.l.load(output, offset_of!(OutputView, element_counts));
         let base = self.body.l.load(counts, 8 * column);

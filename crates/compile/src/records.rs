@@ -4,12 +4,12 @@
 
 use tidemill_plan::record_nulls;
 
-/// What a value of a record is read as.
+/// The type as which a value of a record is read.
 pub const WORD: i64 = 0;
 pub const STR: i64 = 1;
 pub const BYTES: i64 = 2;
 
-/// In place of the length of a text: a word, or a float.
+/// The marks in place of the length of a text: for a word, and for a float.
 pub const NO_TEXT: i64 = -1;
 pub const NO_TEXT_BUT_FLOAT: i64 = -2;
 
@@ -60,7 +60,7 @@ pub unsafe fn pack(values: &[Given], out: &mut Vec<u8>) {
     }
 }
 
-/// A value of a record of so many.
+/// Returns a value of a record with `of` fields.
 pub fn field(record: &[u8], of: usize, field: usize, kind: i64) -> Found<'_> {
     let is_null = record.get(field / 8).is_some_and(|nulls| nulls & 1 << (field % 8) != 0);
     if is_null {

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use tidemill_model::Type;
 use tidemill_plan::{Ask, COUNTER_ROWS, COUNTERS, REGISTERS, Synopsis};
 
-/// By number, as compiled code names them.
+/// The questions, by the numbers that compiled code has for them.
 pub const ASKS: [Ask; 5] = [Ask::Value, Ask::Times, Ask::Distinct, Ask::Quantile, Ask::Frequency];
 
-/// What is given with a question: a word, or the bytes of a text.
+/// The argument of a question: a word, or the bytes of a text.
 #[derive(Clone, Copy)]
 pub struct Argument<'a> {
     pub word: u64,
@@ -29,7 +29,7 @@ pub fn add(of: Synopsis, value: Type, known: &[u8], item: Item<'_>, out: &mut Ve
     true
 }
 
-/// What the synopses of several slices, the oldest first, say together.
+/// Returns the common answer of the synopses of several slices, the oldest first.
 pub fn read<'a>(value: Type, parts: &[&'a [u8]], ask: Ask, argument: Argument<'_>) -> Found<'a> {
     match ask {
         Ask::Value => match ranked(value, parts, argument.word as i64) {
@@ -49,7 +49,7 @@ pub fn read<'a>(value: Type, parts: &[&'a [u8]], ask: Ask, argument: Argument<'_
     }
 }
 
-/// Of counts: where each entry begins, how often the value was added, and its bytes.
+/// Returns the place of each entry of counts, how often its value was added, and its bytes.
 fn counts(is_text: bool, part: &[u8]) -> impl Iterator<Item = (usize, i64, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -82,7 +82,7 @@ fn add_to_counts(known: &[u8], item: Item<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The value of a rank, and how often it was added.
+/// Returns the value of a rank, and how often it was added.
 fn ranked<'a>(value: Type, parts: &[&'a [u8]], rank: i64) -> Option<(&'a [u8], i64)> {
     let mut found: Vec<(&[u8], i64)> = Vec::new();
     let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn add_to_registers(known: &[u8], hash: u64, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Ertl's estimate from the number of registers of each value.
+/// Returns Ertl's estimate of the number of distinct values, from the number of registers of each value.
 fn distinct(parts: &[&[u8]]) -> u64 {
     let mut of_value = [0_u32; REST as usize + 2];
     for register in 0..REGISTERS {
@@ -208,7 +208,7 @@ fn bucket(x: f64) -> i64 {
     if x < 0.0 { -number } else { number }
 }
 
-/// What the values of a bucket stand for.
+/// Returns the number that the values of a bucket stand for.
 fn middle(bucket: i64) -> f64 {
     let number = bucket.unsigned_abs();
     let size = match f64::from_bits(number << IN_BUCKET) {
@@ -256,7 +256,7 @@ fn quantile(parts: &[&[u8]], part: f64) -> Option<f64> {
     found.or(buckets.last_key_value()).map(|(bucket, _)| middle(*bucket))
 }
 
-/// Where the counters of a hash begin.
+/// Returns the places of the counters of a hash.
 fn counters(hash: u64) -> impl Iterator<Item = usize> {
     (0..COUNTER_ROWS).map(move |row| {
         let of_row = mix(hash.wrapping_add((row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));

@@ -18,30 +18,30 @@ use tidemill_model::Schema;
 use tidemill_plan::{LocalId, Program, StreamId, Transaction};
 use tidemill_state::RowLayout;
 
-/// How far what a transaction did can be undone.
+/// The extent to which a transaction can be undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Undo {
-    /// To its own beginning, where it aborts.
+    /// A transaction that aborts can be undone to its own beginning.
     #[default]
     ToBeginning,
-    /// To any [`crate::UndoMark`], also after it has committed.
+    /// A transaction can be undone to any [`crate::UndoMark`], also after it has committed.
     ToMarks,
 }
 
-/// What a function does with a transaction.
+/// The purpose of a transaction's function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Runs it.
+    /// The function runs the transaction.
     Runs,
-    /// It aborts at once, with the reason of the verdict that stands there: what an abort shows is captured where one
-    /// that is nested in it has aborted.
+    /// The function aborts at once, with the reason of the verdict that stands there: what an abort shows is captured
+    /// where a transaction that is nested in this one has aborted.
     Refuses,
-    /// Folds the events apart ([`tidemill_plan::Fold`]). In the input's view, the rows of the first role are at
-    /// [`Groups`], the second role has one row, and the verdicts are one count of aborts for each reason.
+    /// The function folds the events apart ([`tidemill_plan::Fold`]). In the input's view, the rows of the first role
+    /// are at [`Groups`], the second role has one row, and the verdicts are one count of aborts for each reason.
     Folds,
 }
 
-/// What one transaction's function depends on.
+/// The facts that one transaction's function depends on.
 #[derive(Clone, Copy)]
 pub struct FunctionSpec<'a> {
     pub program: &'a Program,
@@ -53,7 +53,7 @@ pub struct FunctionSpec<'a> {
     pub by_element: Option<usize>,
     pub layout: &'a StreamLayout,
     pub committed: &'a OutputPlan,
-    /// What `committed` puts together.
+    /// The schema of `committed`.
     pub committed_schema: &'a Schema,
     pub aborted: &'a OutputPlan,
     pub emits: &'a [OutputPlan],
@@ -101,7 +101,7 @@ pub fn build(
     builder.finalize(config);
 }
 
-/// The transaction on one event, and on to `next`.
+/// Compiles the transaction on one event, going on to `next`.
 fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: Value, next: Block) {
     let transaction = spec.transaction;
     let columns = l.load_constant(input, INPUT_COLUMNS);
@@ -151,7 +151,7 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
         loops: Vec::new(),
         running,
         at_rows,
-        // What is added apart commits by itself.
+        // An event that is folded apart commits by itself.
         tell_commit: !folds && tells_commit(spec),
         checked_log,
         witnesses: witnesses(transaction),
@@ -194,7 +194,7 @@ fn load_rows(l: &mut Lower<'_, '_>, roles: &mut [RoleState<'_>], dense: Value) {
     }
 }
 
-/// The lists for which the abort must know which element a loop is on.
+/// Returns the lists for which the abort must know which element a loop is on.
 fn running_lists(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, Variable)> {
     let transaction = spec.transaction;
     let mut lists: Vec<usize> = transaction.roles.iter().filter_map(|r| r.over).collect();
@@ -203,7 +203,7 @@ fn running_lists(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(usize, 
     outside(lists, l)
 }
 
-/// The locals of loops over rows for which the abort must know which row a loop is on.
+/// Returns the locals of loops over rows for which the abort must know which row a loop is on.
 fn running_rows(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(LocalId, Variable)> {
     let roles = spec.transaction.roles.iter().filter(|role| role.each.is_some());
     let mut locals: Vec<LocalId> = roles.filter_map(|role| role.scan).collect();
@@ -212,7 +212,7 @@ fn running_rows(spec: &FunctionSpec<'_>, l: &mut Lower<'_, '_>) -> Vec<(LocalId,
     outside(locals, l)
 }
 
-/// A variable for each kind of loop, which says that none runs.
+/// Returns a variable for each kind of loop, which says that none runs.
 fn outside(loops: Vec<usize>, l: &mut Lower<'_, '_>) -> Vec<(usize, Variable)> {
     let none = l.int(-1);
     let start = |of| {
@@ -223,7 +223,7 @@ fn outside(loops: Vec<usize>, l: &mut Lower<'_, '_>) -> Vec<(usize, Variable)> {
     loops.into_iter().map(start).collect()
 }
 
-/// Whether the end of a transaction must be told to the context: it emits, or sets texts.
+/// Returns whether the end of a transaction must be told to the context: it emits, or sets texts.
 fn tells_commit(spec: &FunctionSpec<'_>) -> bool {
     spec.transaction.sets_text(spec.program) || spec.emits.iter().any(|e| e.wanted)
 }

@@ -22,7 +22,7 @@ pub enum Item<'a> {
     Text(&'a [u8]),
 }
 
-/// What an aggregate comes to.
+/// The answer of an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
     Word(i64),
@@ -31,7 +31,7 @@ pub enum Answer {
     Overflow,
 }
 
-/// By number, as compiled code names them.
+/// The aggregates, by the numbers that compiled code has for them.
 pub const AGGREGATES: [Aggregate; 10] = [
     Aggregate::Count,
     Aggregate::Sum,
@@ -57,10 +57,10 @@ trait Number: Copy {
     const SLICE_BYTES: usize;
     const ZERO: Self;
 
-    /// Whether a new value takes the place of the least (or greatest) so far.
+    /// Returns whether a new value takes the place of the least (or greatest) so far.
     fn replaces(self, old: Self, wanted: Ordering) -> bool;
     fn add_to(self, sum: &mut Self::Sum);
-    /// Whether what it adds to the sum of a slice is all in the slice's last entry.
+    /// Returns whether what it adds to the sum of a slice is all in the slice's last entry.
     fn is_in_last_entry(self) -> bool;
     /// Adds the sum in an entry of a slice, whose bytes follow, that says `tag` in place of a count or as one.
     fn add_entry(sum: &mut Self::Sum, tag: i64, bytes: &[u8]);
@@ -71,7 +71,7 @@ trait Number: Copy {
     /// Puts the sum into a slice's last entry.
     fn put_sum(sum: &Self::Sum, out: &mut [u8]);
     fn read(bytes: &[u8]) -> Self;
-    /// Of a NaN those of the one NaN.
+    /// Returns its bytes; all NaNs have those of one NaN.
     fn bytes(self) -> [u8; 8];
     fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes());
@@ -157,7 +157,7 @@ impl Number for f64 {
 struct Summary<N: Number> {
     count: i64,
     sum: N::Sum,
-    /// Of no values anything, as `greatest`.
+    /// The least value; any number if there are no values, as `greatest`.
     least: N,
     greatest: N,
 }
@@ -254,7 +254,7 @@ fn entries<'a>(window: &'a Window, bytes: &'a [u8]) -> Entries<'a> {
     Entries { window, bytes, at: 0 }
 }
 
-/// Where entries are of one length: that.
+/// Returns the length of entries, if all have one length.
 fn stride(window: &Window) -> Option<usize> {
     match window.keep {
         Keep::Slices(_) => Some(window.slice_bytes()),
@@ -265,7 +265,7 @@ fn stride(window: &Window) -> Option<usize> {
     }
 }
 
-/// The slice of now: that of the time, or that of the newest entry where it is later.
+/// Returns the slice of now: that of the time, or that of the newest entry where it is later.
 fn now(window: &Window, bytes: &[u8], time: i64) -> i64 {
     let Some(slices) = window.slices() else { return 0 };
     if window.is_of_records() {
@@ -279,12 +279,12 @@ fn now(window: &Window, bytes: &[u8], time: i64) -> i64 {
     newest.map_or(slice, |newest| newest.max(slice))
 }
 
-/// Where the entries of the last `within` slices begin.
+/// Returns the place where the entries of the last `within` slices begin.
 fn recent(window: &Window, bytes: &[u8], now: i64, within: i64) -> usize {
     // Below the least number there is no slice.
     let Some(gone) = now.checked_sub(within) else { return 0 };
     if let Some(stride) = stride(window) {
-        // Of an empty window it does not matter.
+        // The result does not matter for an empty window.
         if word(bytes) > gone {
             return 0;
         }
@@ -298,7 +298,8 @@ fn recent(window: &Window, bytes: &[u8], now: i64, within: i64) -> usize {
     entries(window, bytes).find(|(slice, ..)| *slice > gone).map_or(bytes.len(), |(.., start)| start)
 }
 
-/// What one more value does to the bytes of a window; what comes is written to `tail`, which is empty.
+/// Returns the edit by which one more value is added to the bytes of a window; the new bytes are written to `tail`,
+/// which is empty.
 pub fn add(window: &Window, bytes: &[u8], time: i64, item: Item<'_>, tail: &mut Vec<u8>) -> Edit {
     let now = now(window, bytes, time);
     match window.keep {
@@ -373,7 +374,7 @@ fn add_to_moments(moments: &mut Moments, item: Item<'_>) {
     }
 }
 
-/// As [`add`], where that changes no more than the last entry; says whether it does.
+/// Adds as [`add`], where that changes no more than the last entry; says whether it does.
 pub fn add_here(window: &Window, bytes: &mut [u8], time: i64, item: Item<'_>) -> bool {
     let (Keep::Slices(slices), Some(at)) = (window.keep, bytes.len().checked_sub(window.slice_bytes())) else {
         return false;
@@ -390,7 +391,8 @@ pub fn add_here(window: &Window, bytes: &mut [u8], time: i64, item: Item<'_>) ->
     }
 }
 
-/// The end of the slice of a time, as a number that orders as times do and is 0 for no slice: a time with its sign turned.
+/// Returns the end of the slice of a time, as a number that orders as times do and is 0 for no slice: a time with its
+/// sign turned.
 pub fn limit(slices: Slices, time: i64) -> u64 {
     let end = (i128::from(time.div_euclid(slices.slide)) + 1) * i128::from(slices.slide);
     turned(i64::try_from(end).unwrap_or(i64::MAX))
@@ -410,7 +412,7 @@ pub fn begin_apart(slices: Slices, newest: &mut [u8], time: i64, item: Item<'_>)
     }
 }
 
-/// As [`add`], to a window whose newest entry is apart from the others, `bytes`. Gives the others.
+/// Adds as [`add`], to a window whose newest entry is apart from the others, `bytes`. Gives the others.
 pub fn add_apart(window: &Window, bytes: &[u8], newest: &mut [u8], time: i64, item: Item<'_>) -> Vec<u8> {
     let whole = if word(&newest[8..]) == 0 { bytes.to_vec() } else { [bytes, newest].concat() };
     let mut tail = Vec::new();
@@ -441,8 +443,8 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// What the values of another window, none of which is in an earlier slice, do to the bytes of a window: as if they were
-/// added one by one.
+/// Returns the edit by which the values of another window, none of which is in an earlier slice, are added to the bytes
+/// of a window: as if they were added one by one.
 pub fn merge(window: &Window, bytes: &[u8], other: &[u8], tail: &mut Vec<u8>) -> Edit {
     let none = Edit { start: 0, gap: bytes.len()..bytes.len() };
     let (Some(slices), false) = (window.slices(), other.is_empty()) else { return none };
@@ -468,7 +470,7 @@ pub fn merge(window: &Window, bytes: &[u8], other: &[u8], tail: &mut Vec<u8>) ->
     Edit { start, gap: bytes.len() - gap..bytes.len() }
 }
 
-/// As [`merge`], of one entry, where that changes no more than the last entry; says whether it does.
+/// Merges one entry as [`merge`], where that changes no more than the last entry; says whether it does.
 pub fn merge_here(window: &Window, bytes: &mut [u8], entry: &[u8]) -> bool {
     let Some(at) = bytes.len().checked_sub(window.slice_bytes()) else { return false };
     let last = &mut bytes[at..];
@@ -563,7 +565,7 @@ fn entries_len(window: &Window, bytes: &[u8]) -> usize {
     stride(window).map_or_else(|| entries(window, bytes).count(), |stride| bytes.len() / stride)
 }
 
-/// Where an entry begins, counted from the oldest; one past the last at most.
+/// Returns the place where an entry begins, counted from the oldest; one past the last at most.
 fn nth(window: &Window, bytes: &[u8], entry: usize) -> usize {
     match stride(window) {
         Some(stride) => (entry * stride).min(bytes.len()),
@@ -571,8 +573,8 @@ fn nth(window: &Window, bytes: &[u8], entry: usize) -> usize {
     }
 }
 
-/// Where the next record of the last `within` slices begins after the entry at `after`, or the first if that is negative; −1
-/// if there is none.
+/// Returns the place where the next record of the last `within` slices begins after the entry at `after`, or the first
+/// if that is negative; −1 if there is none.
 pub fn next(window: &Window, bytes: &[u8], time: i64, within: i64, after: i64) -> i64 {
     let mut rest = entries(window, bytes);
     if let Ok(after) = usize::try_from(after) {
@@ -585,14 +587,14 @@ pub fn next(window: &Window, bytes: &[u8], time: i64, within: i64, after: i64) -
     found.next().map_or(-1, |(.., start)| start as i64)
 }
 
-/// The record in the entry at `at`.
+/// Returns the record in the entry at `at`.
 pub fn record(bytes: &[u8], at: i64) -> &[u8] {
     let entry = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
     let (len, record) = (entry.get(8..).unwrap_or_default(), entry.get(16..).unwrap_or_default());
     usize::try_from(word(len)).ok().and_then(|len| record.get(..len)).unwrap_or_default()
 }
 
-/// An aggregate over the last `within` slices or values.
+/// Returns an aggregate over the last `within` slices or values.
 pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Aggregate) -> Answer {
     let start = match window.keep {
         Keep::Last(_) => {
@@ -634,7 +636,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Ag
     }
 }
 
-/// What the synopses of the last `within` slices say, or the one of all values.
+/// Returns the answer of the synopses of the last `within` slices, or of the one of all values.
 pub fn ask<'a>(
     window: &'a Window,
     bytes: &'a [u8],
@@ -648,7 +650,7 @@ pub fn ask<'a>(
     synopsis::read(window.value, &parts, ask, argument)
 }
 
-/// A variance or standard deviation.
+/// Returns a variance or standard deviation.
 fn spread(window: &Window, part: &[u8], aggregate: Aggregate) -> Answer {
     let mut whole = Moments::default();
     match window.keep {
@@ -675,7 +677,7 @@ fn spread(window: &Window, part: &[u8], aggregate: Aggregate) -> Answer {
     found.map_or(Answer::Null, Answer::Float)
 }
 
-/// Of all values; none where there are none.
+/// Summarizes all values; none if there are none.
 fn summary<N: Number>(window: &Window, part: &[u8]) -> Option<Summary<N>> {
     let mut whole = Summary::of_none();
     match window.keep {

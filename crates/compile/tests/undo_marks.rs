@@ -22,7 +22,7 @@ fn compiled(seed: u64, undo: Undo) -> (tidemill_plan::Program, Code) {
     (program, code)
 }
 
-/// What the tables hold, and how many events of each number are emitted.
+/// Returns the rows of the tables, and how many events of each number are emitted.
 fn seen(bank: &Bank, context: &AccessContext, code: &Code) -> (Vec<support::Row>, Vec<usize>) {
     let emitted = (0..code.emission_types.len()).map(|number| context.emissions(number).owners().len());
     (bank.rows(), emitted.collect())
@@ -92,7 +92,7 @@ fn marks_change_no_result() {
     }
 }
 
-/// More writes than the undo log has room for at first, over many transactions.
+/// The undo log grows: there are more writes than it has room for at first, over many transactions.
 #[test]
 fn the_log_grows_under_marks() {
     let (program, code) = compiled(3, Undo::ToMarks);

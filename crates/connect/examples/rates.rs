@@ -1,5 +1,5 @@
-//! How many rows per second each format reads and writes on one core, in memory-backed files, beside
-//! arrow-json and the loop that only counts lines.
+//! Rates of reading and writing: rows per second of each format on one core, in memory-backed files, beside arrow-json
+//! and the loop that only counts lines.
 //!
 //! `cargo run --release -p tidemill-connect --example rates [rows]`
 
@@ -17,7 +17,7 @@ use tidemill_runtime::Next;
 
 const ROWS: u64 = 2_000_000;
 
-/// The best of so many runs counts.
+/// The number of runs of which the best one counts.
 const RUNS: usize = 3;
 
 fn transfers() -> (Schema, Vec<(String, ColumnSpec)>) {

@@ -34,7 +34,7 @@ fn plan() -> Plan {
         .build()
 }
 
-/// A hundred transfers, one a second.
+/// Returns a hundred transfers, one a second.
 fn transfers() -> Generate {
     let sequence = |start: &str, step| ColumnSpec::Sequence {
         start: Literal::Text(start.into()),

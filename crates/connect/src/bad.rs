@@ -1,4 +1,4 @@
-//! What is wrong with a record, and the record's text as far as it is shown.
+//! Bad records: the fault, and the record's text as far as it is shown.
 
 use std::fmt::Display;
 use tidemill_runtime::BadRecord;
@@ -9,7 +9,7 @@ pub const RECORD_TEXT_BYTES_MAX: usize = 1024;
 /// Most characters of a value that a reason quotes.
 const QUOTED_CHARS_MAX: usize = 40;
 
-/// Why a record cannot be decoded. The caller adds its place.
+/// The reason why a record cannot be decoded. The caller adds its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub column: Option<String>,
@@ -17,17 +17,17 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// The record as a whole is wrong.
+    /// Returns the fault of a record that is wrong as a whole.
     pub fn whole(reason: impl Into<String>) -> Fault {
         Fault { column: None, reason: reason.into() }
     }
 
-    /// The value of one column is wrong.
+    /// Returns the fault of the value of one column.
     pub fn at(column: impl Into<String>, reason: impl Into<String>) -> Fault {
         Fault { column: Some(column.into()), reason: reason.into() }
     }
 
-    /// The bad record for this fault, after so many events of its batch.
+    /// Returns the bad record for this fault, after this number of events of its batch.
     pub fn into_bad(self, origin: &str, line: u64, record: String, after: usize) -> BadRecord {
         let Fault { column, reason } = self;
         let (origin, line, record) = (Some(origin.to_owned()), Some(line), Some(record));
@@ -35,8 +35,8 @@ impl Fault {
     }
 }
 
-/// The first [`RECORD_TEXT_BYTES_MAX`] bytes of a record as text, cut between two characters; what is
-/// no UTF-8 is shown as U+FFFD.
+/// Returns the first [`RECORD_TEXT_BYTES_MAX`] bytes of a record as text, cut between two characters; what is no UTF-8
+/// is shown as U+FFFD.
 pub(crate) fn excerpt(record: &[u8]) -> String {
     // Three bytes more than are kept, so that a character that straddles the cut is seen whole.
     let window = &record[..record.len().min(RECORD_TEXT_BYTES_MAX + 3)];
@@ -45,7 +45,7 @@ pub(crate) fn excerpt(record: &[u8]) -> String {
     text
 }
 
-/// A value in quotes for a message, shortened where it is long.
+/// Returns a value in quotes for a message, shortened where it is long.
 pub(crate) fn quoted(value: &str) -> String {
     match value.char_indices().nth(QUOTED_CHARS_MAX) {
         Some((cut, _)) => format!("'{}…'", &value[..cut]),
@@ -53,7 +53,7 @@ pub(crate) fn quoted(value: &str) -> String {
     }
 }
 
-/// Names in quotes, for messages.
+/// Returns names in quotes, for messages.
 pub(crate) fn listed(names: impl IntoIterator<Item = impl Display>) -> String {
     let quoted: Vec<String> = names.into_iter().map(|name| format!("'{name}'")).collect();
     if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the end of a source's input is.
+/// The meaning of the end of a source's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputEnd {
-    /// In a run with a state a pause: a later run continues with what was added. Without a state, the end.
+    /// A pause in a run with a state: a later run continues with what was added. Without a state, the end.
     #[default]
     Pause,
     /// The end for good.
@@ -21,11 +21,11 @@ impl InputEnd {
     }
 }
 
-/// How a text file is compressed as a whole.
+/// The compression of a text file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// Not at all, whatever name and first bytes say.
+    /// No compression, whatever name and first bytes say.
     None,
     /// gzip (RFC 1952), any number of members.
     Gzip,
@@ -33,28 +33,28 @@ pub enum Compression {
     Zstd,
 }
 
-/// How the pages of a Parquet file are compressed.
+/// The compression of the pages of a Parquet file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParquetCompression {
-    /// Not at all.
+    /// No compression.
     None,
     /// Quick and light.
     Snappy,
     /// Quick and light.
     Lz4,
-    /// For readers that know nothing newer.
+    /// An old format, for readers that know nothing newer.
     Gzip,
     /// Small and quick.
     #[default]
     Zstd,
 }
 
-/// How the buffers of an Arrow IPC file are compressed.
+/// The compression of the buffers of an Arrow IPC file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IpcCompression {
-    /// Not at all: readers can map the file into memory.
+    /// No compression: readers can map the file into memory.
     #[default]
     None,
     /// Quick and light.

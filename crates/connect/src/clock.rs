@@ -4,10 +4,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A clock that never goes back, but for the time of day.
 pub trait Clock: Send + Sync {
-    /// The time since some fixed instant.
+    /// Returns the time since some fixed instant.
     fn now(&self) -> Duration;
 
-    /// The time of day: microseconds since 1970 UTC, as the machine has been told. It may go back, and ahead.
+    /// Returns the time of day: microseconds since 1970 UTC, as the machine has been told. It may go back, and ahead.
     fn time(&self) -> i64;
 
     /// Comes back after `duration` or a little later.
@@ -21,7 +21,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts at zero now.
+    /// Makes a clock that starts at zero now.
     pub fn new() -> Self {
         SystemClock { start: Instant::now() }
     }

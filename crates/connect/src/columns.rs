@@ -29,18 +29,18 @@ impl Rows {
         Rows { fields, count: 0, schema: arrow_schema(schema) }
     }
 
-    /// Whole rows.
+    /// Returns the number of whole rows.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// A value was appended to every column: they are a row now.
+    /// Makes a row of the values that were appended to the columns, one to each.
     #[inline]
     pub fn commit(&mut self) {
         self.commit_many(1);
     }
 
-    /// `count` values were appended to every column.
+    /// Makes `count` rows of the values that were appended to the columns, `count` to each.
     #[inline]
     pub fn commit_many(&mut self, count: usize) {
         self.count += count;
@@ -54,7 +54,7 @@ impl Rows {
         }
     }
 
-    /// The rows as a batch in canonical form; empties the columns.
+    /// Returns the rows as a batch in canonical form; empties the columns.
     pub fn finish(&mut self) -> RecordBatch {
         let columns = self.fields.iter_mut().map(FieldColumn::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(take(&mut self.count)));
@@ -105,7 +105,7 @@ impl FieldColumn {
 
 /// Lists under construction: the elements of all of them in one column per element field.
 pub(crate) struct ListColumn {
-    /// Where each list ends among the elements, after a first 0.
+    /// The end of each list among the elements, after a first 0.
     ends: Vec<i32>,
     /// Elements appended, those of the list under construction included.
     length: usize,
@@ -120,13 +120,13 @@ impl ListColumn {
         self.length
     }
 
-    /// A value was appended to every element field: they are an element now.
+    /// Makes an element of the values that were appended to the element's fields, one to each.
     pub fn commit_element(&mut self) {
         self.length += 1;
         debug_assert!(self.items.iter().all(|item| item.len() == self.length));
     }
 
-    /// The elements since the last list are a list now.
+    /// Makes a list of the elements since the last list.
     pub fn commit(&mut self) {
         self.ends.push(offset(self.length));
     }
@@ -154,7 +154,7 @@ impl ListColumn {
     }
 }
 
-/// Batches are bounded in bytes far below this (`text::BATCH_BYTES_MAX`).
+/// Returns a length as an offset: batches are bounded in bytes far below its range (`text::BATCH_BYTES_MAX`).
 fn offset(length: usize) -> i32 {
     i32::try_from(length).expect("a batch stays below 2 GiB")
 }
@@ -163,7 +163,7 @@ fn offset(length: usize) -> i32 {
 pub(crate) struct Column {
     pub ty: ColumnType,
     pub cells: Cells,
-    /// Which are not null; only for nullable columns, empty for others.
+    /// A flag for each value: whether it is not null; only for nullable columns, empty for others.
     valid: Vec<bool>,
 }
 
@@ -180,7 +180,7 @@ pub(crate) enum Cells {
 
 /// Runs of bytes, one after the other.
 pub(crate) struct Runs {
-    /// Where each run ends, after a first 0.
+    /// The end of each run in `bytes`, after a first 0.
     ends: Vec<i32>,
     /// Appended to before [`Runs::commit`].
     pub bytes: Vec<u8>,
@@ -191,7 +191,7 @@ impl Runs {
         Runs { ends: vec![0], bytes: Vec::new() }
     }
 
-    /// The bytes since the last run are a run now.
+    /// Makes a run of the bytes since the last run.
     pub fn commit(&mut self) {
         self.ends.push(offset(self.bytes.len()));
     }
@@ -247,7 +247,7 @@ impl Column {
         each!(&self.cells, values => values.len(), runs => runs.ends.len() - 1)
     }
 
-    /// A value was appended to the cells.
+    /// Counts a value that was appended to the cells.
     pub fn commit_value(&mut self) {
         if self.ty.nullable {
             self.valid.push(true);

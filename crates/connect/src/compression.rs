@@ -20,15 +20,15 @@ const ZSTD_LEVEL: i32 = 3;
 /// An open text input, decompressed.
 pub(crate) struct TextInput {
     pub reader: Box<dyn Read + Send>,
-    /// Whether a read may wait for bytes that are not written yet.
+    /// A flag: whether a read may wait for bytes that are not written yet.
     pub live: bool,
-    /// Whether it is not compressed: bytes on the medium are bytes of text.
+    /// A flag: whether it is not compressed, so that bytes on the medium are bytes of text.
     pub plain: bool,
-    /// Which file it is.
+    /// The identity of the file.
     pub identity: Option<FileIdentity>,
 }
 
-/// What the ending of a name says.
+/// Returns the compression that the ending of a name stands for.
 fn by_name(name: &str) -> Option<Compression> {
     let ending = name.rsplit_once('.')?.1.to_ascii_lowercase();
     match ending.as_str() {
@@ -39,12 +39,20 @@ fn by_name(name: &str) -> Option<Compression> {
 }
 
 /// Opens a text input. Reads the first bytes where neither `chosen` nor the name says how it is
-/// compressed.
-pub(crate) fn open_text(place: &Place, chosen: Option<Compression>, count: &ByteCount) -> Result<TextInput, IoFailure> {
+/// compressed. `watches`: it is followed, and fails where it is written anew.
+pub(crate) fn open_text(
+    place: &Place,
+    chosen: Option<Compression>,
+    watches: bool,
+    count: &ByteCount,
+) -> Result<TextInput, IoFailure> {
     let name = place.name();
     let mut raw = place.open(count)?;
     let (live, identity) = (raw.is_live(), raw.identity());
     let failed = |error: io::Error| read_failed(&name, &error);
+    if watches {
+        raw.watch().map_err(failed)?;
+    }
     let (start, compression) = match chosen.or_else(|| by_name(&name)) {
         Some(compression) => (Vec::new(), compression),
         None => sniff(&mut raw).map_err(failed)?,
@@ -78,7 +86,7 @@ fn sniff(raw: &mut Raw) -> io::Result<(Vec<u8>, Compression)> {
     Ok((start, Compression::None))
 }
 
-/// What a text output is compressed with.
+/// Returns the compression of a text output: the chosen one, or else that of the path's ending.
 pub(crate) fn chosen(path: &str, choice: Option<Compression>) -> Compression {
     choice.or_else(|| by_name(path)).unwrap_or(Compression::None)
 }
@@ -129,7 +137,7 @@ impl Compressor {
         self.frame.take().ok_or_else(failed_before)
     }
 
-    /// The output; none if compressing failed.
+    /// Returns the output; none if compressing failed.
     pub fn output(&mut self) -> Option<&mut Output> {
         Some(match self.frame.as_mut()? {
             Frame::None(output) => output,

@@ -1,4 +1,4 @@
-//! What a connector is: a kind of place that events come from or results go to.
+//! The interface of connectors. A connector is a kind of place that events come from or results go to.
 //!
 //! A connector reads the options of a [`Spec`] into a *connection*, which is a source or a sink that is not open yet. A
 //! connection says what is known before it is opened (which files it touches), and opens. What the open one promises
@@ -81,15 +81,17 @@ use tidemill_runtime::{IoFailure, Sink, Source};
 
 /// A kind of place that events come from, or results go to, or both.
 pub trait Connector: Send + Sync {
-    /// Names it in specs.
+    /// Returns the name of the kind in specs.
     fn kind(&self) -> &str;
 
-    /// The source that a spec of this kind means. Opens nothing. Unknown and wrong options are errors ([`Spec::read`]).
+    /// Returns the source that a spec of this kind means. Opens nothing. Unknown and wrong options are errors
+    /// ([`Spec::read`]).
     fn source(&self, _spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
         Err(SpecError::NoSource(self.kind().to_owned()))
     }
 
-    /// The sink that a spec of this kind means. Opens nothing. Unknown and wrong options are errors ([`Spec::read`]).
+    /// Returns the sink that a spec of this kind means. Opens nothing. Unknown and wrong options are errors
+    /// ([`Spec::read`]).
     fn sink(&self, _spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
         Err(SpecError::NoSink(self.kind().to_owned()))
     }
@@ -97,35 +99,36 @@ pub trait Connector: Send + Sync {
 
 /// A source that is not open yet.
 pub trait SourceConnection: Send + Sync {
-    /// The spec from which the connector makes the same connection. A state records it: a later version of the
+    /// Returns the spec from which the connector makes the same connection. A state records it: a later version of the
     /// connector must still understand it.
     fn spec(&self) -> Spec;
 
-    /// Whether a state records the spec. One that cannot be opened from its spec need not be if the state has its events
-    /// by value, because it does not [replay](Source::replays).
+    /// Returns whether a state records the spec. One that cannot be opened from its spec need not be if the state has
+    /// its events by value, because it does not [replay](Source::replays).
     fn is_recorded(&self) -> bool {
         true
     }
 
-    /// Opens it for events of `schema`.
+    /// Opens the source for events of `schema`.
     fn open(&self, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure>;
 
-    /// The files that it reads: names, globs, or `-` for standard input. No sink of the same run may write them.
+    /// Returns the files that it reads: names, globs, or `-` for standard input. No sink of the same run may write
+    /// them.
     fn paths(&self) -> &[String] {
         &[]
     }
 
-    /// What the end of its input is.
+    /// Returns the meaning of the end of its input.
     fn end(&self) -> InputEnd {
         InputEnd::Pause
     }
 
-    /// The unit of its progress: bytes of its files, if it reads any.
+    /// Returns the unit of its progress: bytes of its files, if it reads any.
     fn unit(&self) -> Unit {
         if self.paths().is_empty() { Unit::Events } else { Unit::Bytes }
     }
 
-    /// What it reads, for people.
+    /// Returns a text for users that says what it reads.
     fn shown(&self) -> String {
         let standard = |path: &String| if path == "-" { "standard input".to_owned() } else { path.clone() };
         let paths: Vec<String> = self.paths().iter().map(standard).collect();
@@ -135,7 +138,7 @@ pub trait SourceConnection: Send + Sync {
 
 /// A sink that is not open yet.
 pub trait SinkConnection: Send + Sync {
-    /// The spec from which the connector makes the same connection. A state records it: a later version of the
+    /// Returns the spec from which the connector makes the same connection. A state records it: a later version of the
     /// connector must still understand it.
     fn spec(&self) -> Spec;
 
@@ -143,12 +146,12 @@ pub trait SinkConnection: Send + Sync {
     /// contract of [`Sink`] as far as it can.
     fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure>;
 
-    /// The file that it writes, or `-` for standard output. No source of the same run may read it.
+    /// Returns the file that it writes, or `-` for standard output. No source of the same run may read it.
     fn path(&self) -> Option<&str> {
         None
     }
 
-    /// Where it writes, for people.
+    /// Returns a text for users that says where it writes.
     fn shown(&self) -> String {
         let path = self.path().map(|path| if path == "-" { "standard output" } else { path });
         [&self.spec().kind, path.unwrap_or_default()].join(" ").trim_end().to_owned()

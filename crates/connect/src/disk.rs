@@ -1,9 +1,10 @@
 //! The files of the operating system, as the log, the checkpoints and the sinks use them.
 
 use crate::map::Map;
+use crate::system;
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tidemill_durability::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, directory_of};
 
@@ -31,8 +32,11 @@ impl Storage for Disk {
         match fs::hard_link(from, to) {
             // Across file systems, or where one has no such thing.
             Err(error) if error.kind() != io::ErrorKind::NotFound && error.kind() != io::ErrorKind::AlreadyExists => {
-                fs::copy(from, to)?;
-                fs::File::open(to)?.sync_all()
+                let mut from = fs::File::open(from)?;
+                let mut copy = OpenOptions::new().write(true).create_new(true).open(to)?;
+                let copied = io::copy(&mut from, &mut copy).and_then(|_| copy.sync_all());
+                // A part of it must not be taken for the file.
+                copied.inspect_err(|_| _ = fs::remove_file(to))
             }
             done => done,
         }
@@ -67,13 +71,20 @@ impl Storage for Disk {
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        match fs::create_dir(path) {
-            Ok(()) => self.sync_directory(&directory_of(path)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        if path.is_dir() {
+            return Ok(());
+        }
+        // Without a descriptor of its directory the name could not be made durable, and is not made.
+        let parent = match fs::File::open(directory_of(path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && directory_of(path) != path => {
                 self.create_directory(&directory_of(path))?;
-                self.create_directory(path)
+                return self.create_directory(path);
             }
+            opened => opened?,
+        };
+        match fs::create_dir(path) {
+            Ok(()) => parent.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -82,25 +93,53 @@ impl Storage for Disk {
         fs::File::open(path)?.sync_all()
     }
 
+    fn free(&self, path: &Path) -> io::Result<Option<u64>> {
+        system::free(path).map(Some)
+    }
+
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
+        loop {
+            let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+            if !try_lock(&file)? {
                 let mut text = Vec::new();
                 file.read_to_end(&mut text)?;
                 return Ok(Locked::By(String::from_utf8_lossy(&text).into_owned()));
             }
-            // Some file systems have no locks; then two writers of one file are the user's to avoid.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(error),
+            let lock = HeldLock::of(file, path)?;
+            // Between the two calls its holder may have removed the file, or somebody may have put another in its place.
+            if !lock.is_in_place()? {
+                continue;
+            }
+            if !holder.is_empty() {
+                lock.file.set_len(0)?;
+                (&lock.file).seek(SeekFrom::Start(0))?;
+                (&lock.file).write_all(holder.as_bytes())?;
+            }
+            return Ok(Locked::Mine(Box::new(lock)));
         }
-        if !holder.is_empty() {
-            file.set_len(0)?;
-            file.seek(SeekFrom::Start(0))?;
-            file.write_all(holder.as_bytes())?;
+    }
+
+    fn lock_entry(&self, path: &Path) -> io::Result<Locked> {
+        let file = fs::File::open(path)?;
+        match try_lock(&file) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Locked::By(String::new())),
+            // Some lock only what can be written, as a directory never can.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EISDIR)) => {}
+            Err(error) => return Err(error),
         }
-        Ok(Locked::Mine(Box::new(HeldLock { file })))
+        Ok(Locked::Mine(Box::new(HeldLock::of(file, path)?)))
+    }
+}
+
+/// Takes the lock of an open file; false if another has it.
+fn try_lock(file: &fs::File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        // Some file systems have no locks; then two writers of one file are the user's to avoid.
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -132,6 +171,10 @@ impl File for OnDisk {
         Ok(self.0.metadata()?.len())
     }
 
+    fn identity(&self) -> io::Result<Option<(u64, u64)>> {
+        Ok(Some(inode(&self.0.metadata()?)))
+    }
+
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.0.set_len(length)
     }
@@ -145,6 +188,21 @@ impl File for OnDisk {
 /// has a copy of the handle for a moment, so the lock is given back by name.
 struct HeldLock {
     file: fs::File,
+    path: PathBuf,
+    /// The device and the number of the inode.
+    inode: (u64, u64),
+}
+
+impl HeldLock {
+    fn of(file: fs::File, path: &Path) -> io::Result<HeldLock> {
+        let inode = inode(&file.metadata()?);
+        Ok(HeldLock { file, path: path.to_owned(), inode })
+    }
+}
+
+/// Returns the identity of a file or directory, which no other one has at that time.
+fn inode(data: &fs::Metadata) -> (u64, u64) {
+    (data.dev(), data.ino())
 }
 
 impl Drop for HeldLock {
@@ -154,4 +212,12 @@ impl Drop for HeldLock {
     }
 }
 
-impl Lock for HeldLock {}
+impl Lock for HeldLock {
+    fn is_in_place(&self) -> io::Result<bool> {
+        match fs::metadata(&self.path) {
+            Ok(data) => Ok(inode(&data) == self.inode),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -5,12 +5,13 @@
 use crate::bad::quoted;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_runtime::IoFailure;
 
-/// Where input comes from, before it is opened.
+/// The place that input is read from: standard input or a file, not opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Standard,
@@ -18,7 +19,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The name in messages.
+    /// Returns the name in messages.
     pub fn name(&self) -> String {
         match self {
             Place::Standard => "standard input".to_owned(),
@@ -26,7 +27,7 @@ impl Place {
         }
     }
 
-    /// Whether it is a regular file. What is none there, a directory, or may not be read is refused.
+    /// Returns whether the place is a regular file. What is none there, a directory, or may not be read is refused.
     pub fn check(&self) -> Result<bool, IoFailure> {
         let Place::File(path) = self else { return Ok(false) };
         // A pipe is not opened before its turn: that would wait for its writer.
@@ -36,7 +37,7 @@ impl Place {
         }
     }
 
-    /// Its length where it is a regular file: one that can be opened again and whose end is known.
+    /// Returns its length where it is a regular file: one that can be opened again and whose end is known.
     pub fn regular_length(&self) -> Option<u64> {
         match self {
             Place::Standard => None,
@@ -44,7 +45,7 @@ impl Place {
         }
     }
 
-    /// The identity and length of the file that has its name now, if there is one.
+    /// Returns the identity and length of the file that has its name now, if there is one.
     pub fn look(&self) -> Option<(Option<FileIdentity>, u64)> {
         let Place::File(path) = self else { return None };
         let data = std::fs::metadata(path).ok()?;
@@ -54,11 +55,8 @@ impl Place {
     /// Opens it, counting what is read into `count`.
     pub fn open(&self, count: &ByteCount) -> Result<Raw, IoFailure> {
         match self {
-            Place::Standard => Ok(Raw { reader: RawReader::Standard(io::stdin()), count: count.clone() }),
-            Place::File(path) => {
-                let file = open_file(path)?;
-                Ok(Raw { reader: RawReader::File(file), count: count.clone() })
-            }
+            Place::Standard => Ok(Raw::new(RawReader::Standard(io::stdin()), count)),
+            Place::File(path) => Ok(Raw::new(RawReader::File(open_file(path)?), count)),
         }
     }
 }
@@ -74,12 +72,12 @@ pub(crate) fn open_file(path: &Path) -> Result<File, IoFailure> {
     }
 }
 
-/// The failure to read on in an open input.
+/// Returns the failure to read on in an open input.
 pub(crate) fn read_failed(name: &str, error: &dyn std::fmt::Display) -> IoFailure {
     IoFailure::new(format!("{name} cannot be read: {error}"))
 }
 
-/// The places that paths stand for, in the order in which they are read.
+/// Returns the places that paths stand for, in the order in which they are read.
 pub(crate) fn places(paths: &[String]) -> Result<Vec<Place>, IoFailure> {
     let mut places = Vec::new();
     for path in paths {
@@ -97,10 +95,10 @@ pub(crate) fn places(paths: &[String]) -> Result<Vec<Place>, IoFailure> {
     Ok(places)
 }
 
-/// What makes a path a glob, unless there is a file of that name.
+/// The characters that make a path a glob, unless there is a file of that name.
 pub(crate) const GLOB_CHARACTERS: [char; 3] = ['*', '?', '['];
 
-/// How globs match. Hidden files must be asked for: unfinished output lies under hidden names.
+/// Returns the rules by which globs match. Hidden files must be asked for: unfinished output lies under hidden names.
 pub(crate) fn glob_options() -> glob::MatchOptions {
     glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() }
 }
@@ -136,7 +134,7 @@ impl ByteCount {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The reader was put elsewhere.
+    /// Sets the count after a seek of the reader.
     pub fn set(&self, bytes: u64) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -146,6 +144,8 @@ impl ByteCount {
 pub(crate) struct Raw {
     reader: RawReader,
     count: ByteCount,
+    /// The first and last bytes that were read, if the file is followed.
+    watched: Option<Watched>,
 }
 
 enum RawReader {
@@ -154,7 +154,20 @@ enum RawReader {
 }
 
 impl Raw {
-    /// Whether a read may wait for bytes that are not written yet: a pipe, a terminal, a device.
+    fn new(reader: RawReader, count: &ByteCount) -> Raw {
+        Raw { reader, count: count.clone(), watched: None }
+    }
+
+    /// Watches the file: from now on reading fails if what was read before is not there any more. What is before the
+    /// current place counts as read.
+    pub fn watch(&mut self) -> io::Result<()> {
+        if let RawReader::File(file) = &self.reader {
+            self.watched = Some(Watched::of(file, self.count.get())?);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a read may wait for bytes that are not written yet: a pipe, a terminal, a device.
     pub fn is_live(&self) -> bool {
         match &self.reader {
             RawReader::Standard(_) => true,
@@ -162,7 +175,7 @@ impl Raw {
         }
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     pub fn identity(&self) -> Option<FileIdentity> {
         match &self.reader {
             RawReader::Standard(_) => None,
@@ -171,7 +184,7 @@ impl Raw {
     }
 }
 
-/// Which file an open file is: another one of the same name has another identity. None where the system has none.
+/// The identity of an open file: another one of the same name has another identity. None where the system has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     device: u64,
@@ -197,6 +210,10 @@ impl Read for Raw {
             RawReader::Standard(stdin) => stdin.read(into),
             RawReader::File(file) => file.read(into),
         }?;
+        if let (Some(watched), RawReader::File(file)) = (&mut self.watched, &self.reader) {
+            watched.check(file)?;
+            watched.push(&into[..read]);
+        }
         self.count.0.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
@@ -209,6 +226,70 @@ impl Seek for Raw {
             RawReader::File(file) => file.seek(to),
         }
     }
+}
+
+/// Bytes at each end of what was read by which it is recognized.
+const WATCHED_BYTES: usize = 4096;
+
+/// The first and the last bytes that were read of a file.
+///
+/// They are compared after each read. A file that is written anew in place before a read, and is longer than before at it,
+/// has other bytes there then; one that is shorter is told by its length.
+struct Watched {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    /// All bytes that were read.
+    count: u64,
+}
+
+impl Watched {
+    /// Keeps the ends of the first `count` bytes of a file.
+    fn of(file: &File, count: u64) -> io::Result<Watched> {
+        let length = count.min(WATCHED_BYTES as u64) as usize;
+        let head = bytes_at(file, 0, length)?;
+        let tail = bytes_at(file, count - length as u64, length)?;
+        Ok(Watched { head, tail, count })
+    }
+
+    /// Adds bytes that follow.
+    fn push(&mut self, bytes: &[u8]) {
+        self.count += bytes.len() as u64;
+        self.head.extend(bytes.iter().take(WATCHED_BYTES - self.head.len()));
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(WATCHED_BYTES)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(WATCHED_BYTES));
+    }
+
+    /// Fails if the file is at least as long and has other bytes.
+    fn check(&self, file: &File) -> io::Result<()> {
+        let is = |offset: u64, bytes: &[u8]| bytes_at(file, offset, bytes.len()).map(|now| now == bytes);
+        if is(self.count - self.tail.len() as u64, &self.tail)? && is(0, &self.head)? {
+            return Ok(());
+        }
+        if file.metadata()?.len() < self.count {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "it was written anew while it was followed, after {} bytes of it were read: rename a file, and begin another \
+             one, instead",
+            self.count
+        )))
+    }
+}
+
+/// Returns the bytes of a file, fewer at its end; where it is read next stays the same.
+fn bytes_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// Fills `into` from the start as far as the input goes; how far that was.
@@ -225,11 +306,11 @@ pub(crate) fn read_up_to(reader: &mut impl Read, into: &mut [u8]) -> io::Result<
     Ok(filled)
 }
 
-/// How far a source over several places has come, in bytes on the medium.
+/// The progress of a source over several places, in bytes on the medium.
 #[derive(Debug, Default)]
 pub(crate) struct FileProgress {
     lengths: Vec<Option<u64>>,
-    /// Of the places before the current one.
+    /// The length of the places before the current one, in bytes on the medium.
     done: u64,
 }
 
@@ -238,22 +319,23 @@ impl FileProgress {
         FileProgress { lengths: places.iter().map(Place::regular_length).collect(), done: 0 }
     }
 
-    /// For files that grow while they are read.
+    /// Forgets the lengths, for files that grow while they are read.
     pub fn without_end(&mut self) {
         self.lengths.fill(None);
     }
 
-    /// The places before `index` were read by an earlier run.
+    /// Counts the places before `index` as read, by an earlier run.
     pub fn skip_to(&mut self, index: usize) {
         self.done = self.lengths[..index].iter().flatten().sum();
     }
 
-    /// Place `index` was read to its end; `read` bytes of it where its length is not known.
+    /// Counts the place `index` as read to its end; `read`: the bytes that were read of it, used where its length is
+    /// not known.
     pub fn finish(&mut self, index: usize, read: u64) {
         self.done += self.lengths[index].unwrap_or(read);
     }
 
-    /// With `current` bytes of place `index` read.
+    /// Returns the progress with `current` bytes of place `index` read.
     pub fn at(&self, index: usize, current: u64) -> tidemill_runtime::SourceProgress {
         let current = self.lengths.get(index).copied().flatten().map_or(current, |length| current.min(length));
         let total = self.lengths.iter().copied().sum::<Option<u64>>();

@@ -66,14 +66,19 @@ mod generator;
 mod map;
 mod options;
 mod output;
+mod output_lock;
+mod output_note;
 mod overlap;
 mod patient;
 mod place;
 mod registry;
 mod scalar;
+mod sink_path;
+mod sink_record;
 mod spec;
 mod splits;
 mod state;
+mod system;
 mod text;
 mod views;
 
@@ -85,27 +90,27 @@ pub use connector::{Connector, SinkConnection, SourceConnection, Unit};
 pub use connectors::{Generate, ReadClock, ReadCsv, ReadIpc, ReadJsonl, ReadParquet};
 pub use connectors::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};
 pub use disk::Disk;
-pub use environment::System;
+pub use environment::{SetTime, System};
 pub use generator::{ColumnSpec, Literal};
 pub use options::SourceOptions;
 pub use output::SinkDurability;
 pub use overlap::{Named, check_overlap};
 pub use patient::{Patience, Patient};
 pub use registry::{KindTaken, Registry};
+pub use sink_path::check_paths;
 pub use spec::{Spec, SpecError};
 pub use splits::FileSplits;
-pub use state::{open_state, open_state_as_it_is, view_state};
+pub use state::{open_patient_state, open_state, open_state_as_it_is, view_state};
+pub use system::raise_open_files;
 pub use text::RECORD_BYTES_MAX;
 pub use text::json::{JsonBatch, JsonRecords, JsonRows, json_string};
 
-/// An instant, given in microseconds since 1970, as text sinks write it.
+/// Returns an instant, given in microseconds since 1970, as text sinks write it.
 pub fn time_text(micros: i64) -> String {
-    let mut text = Vec::new();
-    scalar::print::time(&mut text, micros);
-    String::from_utf8(text).expect("digits and signs")
+    tidemill_model::civil::time_text(micros)
 }
 
-/// The instant of a text as sources read it, in microseconds since 1970.
+/// Returns the instant of a text as sources read it, in microseconds since 1970.
 pub fn parse_time(text: &str) -> Option<i64> {
     scalar::parse::time(text).ok()
 }

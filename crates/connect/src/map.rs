@@ -40,7 +40,7 @@ impl Map {
         Ok((start != libc::MAP_FAILED).then_some(Map { start: start.cast(), length }))
     }
 
-    /// None.
+    /// Returns none: this system has no memory maps here.
     #[cfg(not(unix))]
     pub fn of(_: &File) -> io::Result<Option<Map>> {
         Ok(None)

@@ -1,9 +1,9 @@
-//! How sources hand over their events, whatever their format.
+//! The way in which sources hand over their events, whatever their format.
 
 use crate::clock::{Clock, SystemClock};
 use std::sync::Arc;
 
-/// How a source hands over its events.
+/// The options of a source that concern how it hands over its events.
 #[derive(Clone)]
 pub struct SourceOptions {
     /// Most records in a batch.

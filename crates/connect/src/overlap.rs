@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Named<'a, T: ?Sized> {
     /// The name.
     pub name: String,
-    /// What it reads or writes.
+    /// The connection that reads or writes.
     pub connection: &'a T,
 }
 
@@ -35,13 +35,13 @@ pub fn check_overlap(
     Ok(())
 }
 
-/// The file that a sink replaces: none for standard output, a pipe or a device, which it writes directly.
+/// Returns the file that a sink replaces: none for standard output, a pipe or a device, which it writes directly.
 fn replaced_file(path: &str) -> Option<PathBuf> {
     let is_file = std::fs::metadata(path).map_or(true, |data| data.is_file());
     (path != "-" && is_file).then(|| resolved(Path::new(path)))
 }
 
-/// The path without links, `.` and `..`, as far as it exists.
+/// Returns the path without links, `.` and `..`, as far as it exists.
 fn resolved(path: &Path) -> PathBuf {
     if let Ok(resolved) = path.canonicalize() {
         return resolved;
@@ -53,7 +53,7 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a path of a source, which may be a glob, stands for `file`.
+/// Returns whether a path of a source, which may be a glob, stands for `file`.
 fn reads(path: &str, file: &Path) -> bool {
     if path == "-" {
         return false;
@@ -65,7 +65,7 @@ fn reads(path: &str, file: &Path) -> bool {
     matched.is_ok_and(|found| found.flatten().any(|found| resolved(&found) == file)) || would_match(path, file)
 }
 
-/// Whether a glob would match `file` if it existed.
+/// Returns whether a glob would match `file` if it existed.
 fn would_match(glob: &str, file: &Path) -> bool {
     let is_plain = |part: &Component| !part.as_os_str().to_string_lossy().contains(GLOB_CHARACTERS);
     let parts: Vec<Component> = Path::new(glob).components().collect();

@@ -1,78 +1,143 @@
-//! Waiting for room: storage whose writes wait while the disk is full instead of failing.
+//! Waiting for room and for descriptors: storage whose calls wait, while the disk is full or the process has as many open
+//! files as it may have, instead of failing.
 //!
-//! It is for outputs. An epoch's output is made from the log, which is durable, so it can wait, and later epochs wait
+//! Outputs wait for both. An epoch's output is made from the log, which is durable, so it can wait, and later epochs wait
 //! with it. A write that finds no room is undone by truncating the file to its length before, and tried again. A sync
 //! that finds no room is a failed sync like any other, and is not tried again.
+//!
+//! A state waits for descriptors only: its log and its checkpoints know themselves what to do where there is no room. A call that
+//! gets no descriptor has done nothing, so it is tried again as it was.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tidemill_durability::{Entry, File, Locked, Mapped, Open, Storage};
+use tidemill_durability::{Entry, File, Locked, Mapped, Open, Storage, is_lack_of_descriptors, is_shortage};
 
-/// How long to wait for room before it is tried again.
+/// The time between two attempts.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Whether writes wait for room, and whether one does. Clones are the same.
+/// The patience of calls: it tells whether they wait, and what for. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Patience(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     over: AtomicBool,
-    waits: AtomicBool,
+    /// The calls that wait for room.
+    for_room: AtomicUsize,
+    /// The calls that wait for descriptors.
+    for_descriptors: AtomicUsize,
 }
 
 impl Patience {
-    /// Has writes that find no room fail from now on.
+    /// Makes a patience that lets calls fail until [`Patience::begin`].
+    pub fn later() -> Patience {
+        let patience = Patience::default();
+        patience.end();
+        patience
+    }
+
+    /// Has calls wait from now on.
+    pub fn begin(&self) {
+        self.0.over.store(false, Ordering::Relaxed);
+    }
+
+    /// Has calls fail from now on that would wait.
     pub fn end(&self) {
         self.0.over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a write waits for room.
+    /// Returns whether a call waits for room.
     pub fn waits(&self) -> bool {
-        self.0.waits.load(Ordering::Relaxed)
+        self.0.for_room.load(Ordering::Relaxed) > 0
     }
 
-    /// Tries until there is room, or patience is over.
-    fn until_room<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    /// Returns whether a call waits for a descriptor.
+    pub fn waits_for_descriptors(&self) -> bool {
+        self.0.for_descriptors.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tries until it is done, or fails in a way that is not to be waited for, or patience is over.
+    fn until_done<T>(
+        &self,
+        is_waited_for: fn(&io::Error) -> bool,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        // Counted without a break, so that whoever looks sees it.
+        let mut _waiting = None;
         loop {
             match attempt() {
-                Err(error) if error.kind() == ErrorKind::StorageFull && !self.0.over.load(Ordering::Relaxed) => {
-                    self.0.waits.store(true, Ordering::Relaxed);
+                Err(error) if is_waited_for(&error) && !self.0.over.load(Ordering::Relaxed) => {
+                    let lacks_descriptors = is_lack_of_descriptors(&error);
+                    let those = if lacks_descriptors { &self.0.for_descriptors } else { &self.0.for_room };
+                    _waiting = Some(Waiting::among(those));
                     std::thread::park_timeout(POLL);
                 }
-                done => {
-                    self.0.waits.store(false, Ordering::Relaxed);
-                    return done;
-                }
+                done => return done,
             }
         }
     }
 }
 
-/// Storage whose writes wait for room.
+/// A call that waits, counted until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn among(those: &AtomicUsize) -> Waiting<'_> {
+        those.fetch_add(1, Ordering::Relaxed);
+        Waiting(those)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Storage whose calls wait.
 pub struct Patient {
     storage: Arc<dyn Storage>,
     patience: Patience,
+    /// The failures that are waited for.
+    is_waited_for: fn(&io::Error) -> bool,
 }
 
 impl Patient {
-    /// Over another storage.
+    /// Wraps a storage so that calls wait for room and for descriptors.
     pub fn new(storage: Arc<dyn Storage>, patience: Patience) -> Patient {
-        Patient { storage, patience }
+        Patient { storage, patience, is_waited_for: is_shortage }
+    }
+
+    /// Wraps a storage so that calls wait for descriptors only.
+    pub fn for_descriptors(storage: Arc<dyn Storage>, patience: Patience) -> Patient {
+        Patient { storage, patience, is_waited_for: is_lack_of_descriptors }
+    }
+
+    fn until_done<T>(&self, attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.patience.until_done(self.is_waited_for, attempt)
+    }
+
+    /// A call that has failed for lack of a descriptor has done nothing; for lack of room it is not tried again.
+    fn until_descriptor<T>(&self, attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.patience.until_done(is_lack_of_descriptors, attempt)
     }
 }
 
 impl Storage for Patient {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
-        let file = self.patience.until_room(|| self.storage.open(path, how))?;
-        Ok(Box::new(PatientFile { file, patience: self.patience.clone() }))
+        let file = self.until_done(|| self.storage.open(path, how))?;
+        Ok(Box::new(PatientFile { file, patience: self.patience.clone(), is_waited_for: self.is_waited_for }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.patience.until_room(|| self.storage.rename(from, to))
+        self.until_done(|| self.storage.rename(from, to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.until_descriptor(|| self.storage.link(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -88,33 +153,42 @@ impl Storage for Patient {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        self.storage.list(directory)
+        self.until_descriptor(|| self.storage.list(directory))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.patience.until_room(|| self.storage.create_directory(path))
+        self.until_done(|| self.storage.create_directory(path))
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.storage.sync_directory(path)
+        self.until_descriptor(|| self.storage.sync_directory(path))
+    }
+
+    fn free(&self, path: &Path) -> io::Result<Option<u64>> {
+        self.storage.free(path)
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked> {
-        self.patience.until_room(|| self.storage.lock(path, holder))
+        self.until_done(|| self.storage.lock(path, holder))
+    }
+
+    fn lock_entry(&self, path: &Path) -> io::Result<Locked> {
+        self.until_descriptor(|| self.storage.lock_entry(path))
     }
 }
 
 struct PatientFile {
     file: Box<dyn File>,
     patience: Patience,
+    is_waited_for: fn(&io::Error) -> bool,
 }
 
 impl File for PatientFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let length = self.file.length()?;
-        self.patience.until_room(|| {
+        self.patience.until_done(self.is_waited_for, || {
             self.file.append(bytes).or_else(|error| {
-                if error.kind() == ErrorKind::StorageFull {
+                if (self.is_waited_for)(&error) {
                     // A part of them may stand there.
                     self.file.truncate(length)?;
                 }
@@ -133,6 +207,10 @@ impl File for PatientFile {
 
     fn length(&self) -> io::Result<u64> {
         self.file.length()
+    }
+
+    fn identity(&self) -> io::Result<Option<(u64, u64)>> {
+        self.file.identity()
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {

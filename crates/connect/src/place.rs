@@ -19,52 +19,52 @@ const NAMED_FILES_MAX: usize = 32;
 /// A place between two records of one of a source's files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileToken {
-    /// Which of the source's files.
+    /// The index of the file among the source's files.
     pub file: usize,
-    /// Its name. (Older states have an empty name after the last file.)
+    /// The file's name. (Older states have an empty name after the last file.)
     pub name: String,
     /// The beginning of the file, which stays the same while the file grows.
     pub head: Head,
-    /// Bytes of it before the place.
+    /// The number of bytes of the file before the place.
     pub offset: u64,
     /// The line that begins there.
     pub line: u64,
-    /// Whether the line is one whose beginning was given up.
+    /// A flag: whether the line is one whose beginning was given up.
     pub skipping: bool,
     /// The last bytes before the place.
     #[serde(default)]
     pub tail: Head,
-    /// Whether the record before the place had no line end when it was read.
+    /// A flag: whether the record before the place had no line end when it was read.
     #[serde(default)]
     pub is_unended: bool,
-    /// For a compressed file, which is read again from its beginning.
+    /// The extent to which it was read, for a compressed file, which is read again from its beginning.
     #[serde(default)]
     pub compressed: Option<Compressed>,
-    /// The files before it.
+    /// The files that were read before this one.
     #[serde(default)]
     pub before: Option<Before>,
 }
 
-/// How far a compressed file was read.
+/// The extent to which a compressed file was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Compressed {
-    /// To some record.
+    /// The file was read up to some record.
     Begun,
-    /// To its end, with this number of bytes on the medium.
+    /// The file was read to its end, with this number of bytes on the medium.
     Whole(u64),
 }
 
 /// Some bytes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    /// How many were looked at.
+    /// The number of bytes that were looked at.
     pub length: usize,
-    /// Their hash.
+    /// The hash of these bytes.
     pub hash: u64,
 }
 
 impl Head {
-    /// Of these bytes.
+    /// Returns the length and hash of these bytes.
     pub fn of(bytes: &[u8]) -> Head {
         if bytes.is_empty() { Head::default() } else { Head { length: bytes.len(), hash: xxh3_64(bytes) } }
     }
@@ -77,7 +77,7 @@ pub(crate) struct Before {
     older: u64,
     /// The last of them: names, and lengths on the medium.
     files: Vec<(String, u64)>,
-    /// By what each of these is recognized. (Older states do not have it.)
+    /// The mark by which each of these is recognized. (Older states do not have it.)
     #[serde(default)]
     marks: Vec<u64>,
 }
@@ -99,7 +99,7 @@ impl Before {
         }
     }
 
-    /// These places as they are now.
+    /// Records these places as they are now.
     pub fn of(places: &[Place]) -> Before {
         let mut before = Before::default();
         let length = |place: &Place| place.regular_length().unwrap_or(0);
@@ -160,8 +160,8 @@ impl Before {
     }
 }
 
-/// By what a file of which this much was read is recognized: a hash of its first and of its last bytes; 0 if it cannot be
-/// read.
+/// Returns the mark by which a file of which this much was read is recognized: a hash of its first and of its last
+/// bytes; 0 if it cannot be read.
 pub(crate) fn mark(place: &Place, length: u64) -> u64 {
     let tail = length.min(TAIL_BYTES as u64);
     let ends = [(0, length.min(HEAD_BYTES as u64)), (length - tail, tail)];
@@ -170,12 +170,12 @@ pub(crate) fn mark(place: &Place, length: u64) -> u64 {
     xxh3_64_with_seed(&head.to_le_bytes(), tail)
 }
 
-/// The beginning of a file, of at most this many bytes.
+/// Returns the beginning of a file, of at most this many bytes.
 fn head(place: &Place, length: usize) -> Result<Head, IoFailure> {
     bytes_at(place, 0, length.min(HEAD_BYTES))
 }
 
-/// Bytes of a file.
+/// Returns the bytes of a file.
 fn bytes_at(place: &Place, offset: u64, length: usize) -> Result<Head, IoFailure> {
     let Place::File(path) = place else { return Ok(Head::default()) };
     if length == 0 {
@@ -189,7 +189,7 @@ fn bytes_at(place: &Place, offset: u64, length: usize) -> Result<Head, IoFailure
     Ok(Head::of(&bytes[..read]))
 }
 
-/// How a file begins.
+/// Returns the first bytes of a file.
 pub(crate) fn whole_head(place: &Place) -> Result<Head, IoFailure> {
     head(place, HEAD_BYTES)
 }
@@ -239,20 +239,20 @@ impl FileToken {
 /// A place between two rows of one of a source's columnar files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RowToken {
-    /// Which of the source's files.
+    /// The index of the file among the source's files.
     pub file: usize,
     /// Its name.
     pub name: String,
     /// Its length on the medium.
     pub length: u64,
-    /// The rows of it before the place.
+    /// The number of rows of the file before the place.
     pub rows: u64,
-    /// Whether these are all.
+    /// A flag: whether the file has no other rows.
     pub is_whole: bool,
-    /// By what it is recognized. (Older states do not have it.)
+    /// The mark by which the file is recognized.
     #[serde(default)]
     pub mark: Option<u64>,
-    /// The files before it.
+    /// The files that were read before this one.
     pub before: Before,
 }
 
@@ -282,12 +282,13 @@ fn parsed<'a, T: Deserialize<'a>>(token: &'a str) -> Result<T, IoFailure> {
         .map_err(|error| IoFailure::new(format!("where it was left is written as '{token}': {error}")))
 }
 
-/// Whether all places can be read again: then the source can be.
+/// Returns whether all places can be read again: then the source can be.
 pub(crate) fn all_regular(places: &[Place]) -> bool {
     places.iter().all(|place| place.regular_length().is_some())
 }
 
-/// What becomes of a source over places that cannot all be read again.
+/// Checks that a durable run can go on with a source over places that cannot all be read again: only if there is one
+/// place.
 pub(crate) fn check_new(places: &[Place]) -> Result<(), IoFailure> {
     match places {
         [_] => Ok(()),

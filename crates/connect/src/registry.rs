@@ -22,7 +22,7 @@ impl fmt::Display for KindTaken {
 impl std::error::Error for KindTaken {}
 
 impl Registry {
-    /// With the connectors of this crate.
+    /// Makes a registry with the connectors of this crate.
     pub fn standard() -> Registry {
         let of_kind = |connector: Box<dyn Connector>| (connector.kind().to_owned(), connector);
         Registry { connectors: connectors::standard().into_iter().map(of_kind).collect() }
@@ -38,17 +38,17 @@ impl Registry {
         Ok(())
     }
 
-    /// The kinds that there are, sorted.
+    /// Returns the kinds that there are, sorted.
     pub fn kinds(&self) -> impl Iterator<Item = &str> {
         self.connectors.keys().map(String::as_str)
     }
 
-    /// The source that a spec means.
+    /// Returns the source that a spec means.
     pub fn source(&self, spec: &Spec) -> Result<Box<dyn SourceConnection>, SpecError> {
         self.connector(&spec.kind)?.source(spec)
     }
 
-    /// The sink that a spec means.
+    /// Returns the sink that a spec means.
     pub fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
         self.connector(&spec.kind)?.sink(spec)
     }

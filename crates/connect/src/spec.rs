@@ -1,5 +1,5 @@
-//! What a source or sink is to be: plain data, written by the front ends as JSON and kept in states. A [`crate::Registry`]
-//! makes a connection of it.
+//! The specification of a source or sink: plain data, written by the front ends as JSON and kept in states. A
+//! [`crate::Registry`] makes a connection of it.
 
 use serde::de::DeserializeOwned;
 use serde::de::value::MapDeserializer;
@@ -20,7 +20,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The spec of a kind with the fields of a struct as options.
+    /// Returns the spec of a kind with the fields of a struct as options.
     ///
     /// # Panics
     ///
@@ -49,7 +49,7 @@ impl Spec {
     }
 }
 
-/// Why no connection can be made of a spec.
+/// The reason why no connection can be made of a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -70,7 +70,7 @@ pub enum SpecError {
         kind: String,
         /// The option at fault, if it is a single one that was given.
         option: Option<String>,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

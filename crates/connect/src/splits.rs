@@ -28,7 +28,7 @@ const SPLITS_MAX: usize = 10_000;
 const ROWS_AHEAD_MAX: usize = 1 << 17;
 const BATCH_ROWS_MIN: usize = 64;
 
-/// How a source is read in splits.
+/// The way in which a source is read in splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileSplits {
@@ -41,7 +41,7 @@ pub enum FileSplits {
 /// The option's name.
 const OPTION: &str = "splits";
 
-/// The connection that a spec of a format of files means; `format` reads one without the option.
+/// Returns the connection that a spec of a format of files means; `format` reads one without the option.
 pub(crate) fn connection(
     spec: &Spec,
     can_grow: bool,
@@ -64,15 +64,15 @@ pub(crate) fn connection(
 
 /// Files to read side by side.
 struct ReadSplits {
-    /// With the option.
+    /// The spec with the option.
     spec: Spec,
-    /// Without it.
+    /// The spec without the option.
     files: Spec,
-    /// What the spec without the option means.
+    /// The connection that the spec without the option stands for.
     whole: Box<dyn SourceConnection>,
-    /// Whether files of the format can grow.
+    /// A flag: whether files of the format can grow.
     can_grow: bool,
-    /// Whether they do not, nevertheless.
+    /// A flag: whether each file is whole when it is first seen, although the format can grow.
     is_whole: bool,
 }
 
@@ -150,7 +150,7 @@ struct SplitSource {
     paths: Vec<String>,
     end: InputEnd,
     opener: Arc<Opener>,
-    /// Which file had a name when it was first seen.
+    /// The file that each name stood for when it was first seen.
     seen: BTreeMap<String, Option<FileIdentity>>,
     /// The number of files that are open.
     open: Arc<AtomicUsize>,
@@ -225,6 +225,10 @@ impl Source for SplitSource {
         self.end != InputEnd::Follow
     }
 
+    fn is_followed(&self) -> bool {
+        self.end == InputEnd::Follow
+    }
+
     fn is_last(&self) -> bool {
         self.end == InputEnd::Last
     }
@@ -236,11 +240,11 @@ struct Split {
     name: String,
     /// None while the file is closed.
     source: Option<Box<dyn Source>>,
-    /// Where it was left when it was closed.
+    /// The token of the place at which it was left when it was closed.
     token: Option<String>,
     /// Events and bad records that come again, since a file was opened that cannot be read on.
     skip: (usize, usize),
-    /// Those that were given so far.
+    /// The events and bad records that were given so far.
     given: (usize, usize),
     pauses: bool,
     /// The number of files of its source that are open.
@@ -248,7 +252,7 @@ struct Split {
 }
 
 impl Split {
-    /// The open file.
+    /// Returns the open file.
     fn source(&mut self) -> Result<&mut Box<dyn Source>, IoFailure> {
         if self.source.is_none() {
             let mut source = self.opener.open(&self.name)?;
@@ -277,7 +281,7 @@ impl Split {
         }
     }
 
-    /// What of a batch was not given before.
+    /// Returns the part of a batch that was not given before.
     fn unseen(&mut self, mut batch: SourceBatch) -> Option<SourceBatch> {
         let rows = batch.events.num_rows();
         let skip = (self.skip.0.min(rows), self.skip.1.min(batch.bad.len()));

@@ -1,6 +1,6 @@
 //! State directories on the machine as it is.
 
-use crate::Disk;
+use crate::{Disk, Patience, Patient};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,13 +9,23 @@ use tidemill_plan::Program;
 
 /// Opens or makes a program's state directory.
 pub fn open_state(path: &Path, program: &Program, recorded: Option<Recorded>) -> Result<StateDirectory, StateError> {
+    open_patient_state(path, program, recorded, &Patience::later())
+}
+
+/// Opens or makes a program's state directory, as [`open_state`] does. As long as there is patience, what is done with
+/// the state waits for file descriptors.
+pub fn open_patient_state(
+    path: &Path,
+    program: &Program,
+    recorded: Option<Recorded>,
+    patience: &Patience,
+) -> Result<StateDirectory, StateError> {
     let (holder, since) = holder();
     StateDirectory::open(OpenState {
-        storage: Arc::new(Disk),
+        storage: Arc::new(Patient::for_descriptors(Arc::new(Disk), patience.clone())),
         path,
         holder: &holder,
-        // Two states that begin in one nanosecond are of two processes.
-        id: xxhash_rust::xxh3::xxh3_64(format!("{since} {holder}").as_bytes()),
+        id: number(&holder, since),
         program: Identity::of(program),
         recorded,
     })
@@ -26,12 +36,23 @@ pub fn open_state_as_it_is(path: &Path) -> Result<StateDirectory, StateError> {
     StateDirectory::open_as_it_is(Arc::new(Disk), path, &holder().0)
 }
 
-/// A view of the state directory that is there, whatever its program, while a run may go on with it.
+/// Returns a view of the state directory that is there, whatever its program, while a run may go on with it.
 pub fn view_state(path: &Path) -> Result<StateDirectory, StateError> {
     StateDirectory::view(Arc::new(Disk), path)
 }
 
-/// Who this process is, for those who find a state locked; and the time in nanoseconds.
+/// Returns a number that no other run has.
+pub(crate) fn unique() -> u64 {
+    let (holder, since) = holder();
+    number(&holder, since)
+}
+
+/// Hashes a process and a time in nanoseconds. (Two that begin in one nanosecond are of two processes.)
+fn number(holder: &str, since: u128) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(format!("{since} {holder}").as_bytes())
+}
+
+/// Returns a text by which others know this process if they find a state locked; and the time in nanoseconds.
 fn holder() -> (String, u128) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -32,7 +32,7 @@ impl View<'_> {
     }
 }
 
-/// The elements of list `row`.
+/// Returns the elements of list `row`.
 #[inline]
 pub(crate) fn elements(ends: &[i32], row: usize) -> Range<usize> {
     ends[row] as usize..ends[row + 1] as usize

@@ -20,7 +20,7 @@ const WRITE_BYTES: usize = 64 << 10;
 /// Bytes of the check at the start of a sealed block.
 const SEAL: usize = 8;
 
-/// The name of the checkpoint file of a number.
+/// Returns the name of the checkpoint file of a number.
 pub fn file_name(number: u64) -> String {
     format!("{number:08}{ENDING}")
 }
@@ -33,13 +33,13 @@ fn check(bytes: &[u8], id: u64, file: u64, offset: u64) -> u64 {
     xxh3_64_with_seed(bytes, (id ^ file.rotate_left(32)).wrapping_add(offset))
 }
 
-/// The numbers of the checkpoint files in a directory.
+/// Returns the numbers of the checkpoint files in a directory.
 pub fn numbers(storage: &dyn Storage, directory: &Path) -> Result<Vec<u64>, StateError> {
     let names = storage.list(directory).map_err(StateError::io(directory, "read"))?;
     Ok(names.iter().filter_map(|name| number(name)).collect())
 }
 
-/// The number of a checkpoint file, from its name.
+/// Returns the number of a checkpoint file, from its name.
 pub fn number(name: &str) -> Option<u64> {
     name.strip_suffix(ENDING)?.parse().ok()
 }
@@ -61,7 +61,7 @@ impl FilesInUse {
         FileInUse { number, all: self.clone() }
     }
 
-    /// Whether the file of a number is in use.
+    /// Returns whether the file of a number is in use.
     pub fn has(&self, number: u64) -> bool {
         self.0.lock().contains(&number)
     }
@@ -119,7 +119,7 @@ impl BlockWriter {
         self.planted = planted;
     }
 
-    /// The bug that is planted, if any.
+    /// Returns the bug that is planted, if any.
     pub(crate) fn planted(&self) -> Planted {
         self.planted
     }
@@ -168,7 +168,7 @@ impl BlockWriter {
         self.file.sync().map_err(StateError::io(&self.path(), "synced"))
     }
 
-    /// Bytes so far.
+    /// Returns the bytes so far.
     pub fn length(&self) -> u64 {
         self.offset
     }
@@ -183,7 +183,7 @@ impl BlockWriter {
         self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
     }
 
-    /// The file, for reading; none of it need be durable yet.
+    /// Returns the file, for reading; none of it need be durable yet.
     pub fn into_file(mut self) -> Result<BlockFile, StateError> {
         self.flush()?;
         BlockFile::of(self.storage, &self.directory, self.id, self.number, self.file, Some(self.used))
@@ -200,7 +200,7 @@ pub struct BlockFile {
     file: Box<dyn File>,
     /// The whole file, if the system can map it into memory.
     map: Option<Box<dyn Mapped>>,
-    /// Set if this process has written the file.
+    /// The note that this process has written the file, if it has.
     _used: Option<FileInUse>,
 }
 
@@ -238,13 +238,13 @@ impl BlockFile {
         self.storage.sync_directory(&self.directory).map_err(StateError::io(&self.directory, "synced"))
     }
 
-    /// The error for malformed bytes; `what` names the data that is lost.
+    /// Returns the error for malformed bytes; `what` names the data that is lost.
     pub fn malformed(&self, offset: u64, what: &str, reason: &str) -> StateError {
         let (file, affected) = (self.path.clone(), format!("{what} cannot be read"));
         StateError::Damaged { file, offset, what: reason.into(), affected }
     }
 
-    /// Bytes of the file, read into `buffer` unless the file is mapped.
+    /// Returns the bytes of the file, read into `buffer` unless the file is mapped.
     fn bytes<'a>(&'a self, range: Range<u64>, what: &str, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], StateError> {
         let offset = range.start;
         let short = || self.malformed(offset, what, "the file ends inside a block");
@@ -266,7 +266,8 @@ impl BlockFile {
         Ok(bytes)
     }
 
-    /// The bytes of a block whose check is kept elsewhere; `what` names the data that is lost if they are damaged.
+    /// Returns the bytes of a block whose check is kept elsewhere; `what` names the data that is lost if they are
+    /// damaged.
     pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
         let mut buffer = Vec::new();
         let end = block.offset.checked_add(block.length);
@@ -275,7 +276,7 @@ impl BlockFile {
         Ok(self.checked(bytes, block.check, block.offset, what)?.to_vec())
     }
 
-    /// The content of a block that begins with its check. `buffer` is for its bytes.
+    /// Returns the content of a block that begins with its check. `buffer` is for its bytes.
     pub fn sealed<'a>(
         &'a self,
         place: Range<u64>,
@@ -308,7 +309,7 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// A reader of the checkpoints in a directory.
+    /// Makes a reader of the checkpoints in a directory.
     pub fn new(storage: Arc<dyn Storage>, directory: PathBuf, id: u64) -> Self {
         BlockReader { storage, directory, id }
     }
@@ -318,7 +319,7 @@ impl BlockReader {
         BlockFile::open(self.storage.clone(), &self.directory, self.id, number, what)
     }
 
-    /// The bytes of a block; `what` names the data that is lost if they are damaged.
+    /// Returns the bytes of a block; `what` names the data that is lost if they are damaged.
     pub fn read(&self, block: &Block, what: &str) -> Result<Vec<u8>, StateError> {
         self.open(block.file, what)?.read(block, what)
     }

@@ -1,7 +1,7 @@
 //! The state directory: one process at a time, one application for ever.
 //!
 //! ```text
-//! DIR/lock              a description of the process that holds it
+//! DIR/lock              a description of the process that holds it (`state_lock.rs`)
 //! DIR/manifest          program and identity of the state, and its newest checkpoint
 //! DIR/log/NNN.log       the epochs since; `log.1` after the first restore of a savepoint, and so on
 //! DIR/checkpoint/NNN.rows
@@ -13,11 +13,13 @@ use crate::error::StateError;
 use crate::fit::Fit;
 use crate::log::{Log, LogReader};
 use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest, Recorded};
+use crate::place::Course;
 use crate::planted::{Bug, Planted};
 use crate::savepoint::remove_all;
-use crate::storage::{Lock, Locked, Storage};
+use crate::state_lock::{Guard, StateLock, TakenBy};
+use crate::storage::Storage;
 use crate::store::{RunWriter, Runs, StoredRun};
-use crate::view::{NoLock, Pinned};
+use crate::view::Pinned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,21 +35,22 @@ pub struct StateDirectory {
     fit: Fit,
     /// None until the first checkpoint.
     manifest: Option<Manifest>,
-    /// Whether the state is weak from its beginning.
+    /// A flag: whether the state is weak from its beginning.
     begins_weak: bool,
     /// The number of the next checkpoint file.
     next_file: u64,
     /// Files that this process writes, or has written and reads, whether or not a manifest names them.
     in_use: FilesInUse,
     planted: Planted,
-    /// Who goes on with the state, where this is a view of it.
+    /// The process that goes on with the state, if this is a view of it.
     writer: Option<String>,
-    _lock: Box<dyn Lock>,
+    /// None in a view.
+    lock: Option<Arc<StateLock>>,
 }
 
 /// Options for opening a state directory.
 pub struct OpenState<'a> {
-    /// Where its files are.
+    /// The storage of its files.
     pub storage: Arc<dyn Storage>,
     /// The directory; made if missing.
     pub path: &'a Path,
@@ -62,7 +65,8 @@ pub struct OpenState<'a> {
 }
 
 impl StateDirectory {
-    /// Opens or makes it. Refuses a directory that another process holds, or that does not fit the program.
+    /// Opens or makes a state directory. Refuses a directory that another process holds, or that does not fit the
+    /// program.
     pub fn open(how: OpenState<'_>) -> Result<StateDirectory, StateError> {
         let OpenState { storage, path, holder, id, program, recorded } = how;
         storage.create_directory(path).map_err(StateError::io(path, "made"))?;
@@ -96,22 +100,18 @@ impl StateDirectory {
         StateDirectory::with(storage, path, id, program, recorded, Fit::Same, Some(manifest), lock)
     }
 
-    /// A view of an existing state of any program as it stands now, to be read while a run may go on with it: it
-    /// changes nothing, and stays as it is (`view.rs` says how). While another process holds the state, its log ends
+    /// Returns a view of an existing state of any program as it stands now, to be read while a run may go on with it:
+    /// it changes nothing, and stays as it is (`view.rs` says how). While another process holds the state, its log ends
     /// with the last epoch that is known to be durable.
     pub fn view(storage: Arc<dyn Storage>, path: &Path) -> Result<StateDirectory, StateError> {
         let absent = || StateError::Refused(format!("there is no state in {}", path.display()));
         if Manifest::read(&*storage, path)?.is_none() {
             return Err(absent());
         }
-        let lock = path.join("lock");
         // Held until the pin is done: then nothing begins meanwhile.
-        let locked = storage.lock(&lock, "").map_err(StateError::io(&lock, "locked"))?;
+        let locked = StateLock::take(&*storage, path, "")?;
         let pinned = Pinned::of(storage, path)?.ok_or_else(absent)?;
-        let writer = match locked {
-            Locked::Mine(_) => None,
-            Locked::By(other) => Some(holder_text(&other)),
-        };
+        let writer = locked.err().map(|TakenBy(other)| other);
         let manifest = Manifest::read(&pinned, path)?.ok_or_else(absent)?;
         Ok(StateDirectory {
             storage: Arc::new(pinned),
@@ -126,11 +126,11 @@ impl StateDirectory {
             begins_weak: false,
             planted: Planted::default(),
             writer,
-            _lock: Box::new(NoLock),
+            lock: None,
         })
     }
 
-    /// In a view: who went on with the state when it was pinned; none if nobody did.
+    /// Returns the process that went on with the state when a view of it was pinned; none if none did.
     pub fn writer(&self) -> Option<&str> {
         self.writer.as_deref()
     }
@@ -144,7 +144,7 @@ impl StateDirectory {
         recorded: Option<Recorded>,
         fit: Fit,
         manifest: Option<Manifest>,
-        lock: Box<dyn Lock>,
+        lock: StateLock,
     ) -> Result<StateDirectory, StateError> {
         let mut directory = StateDirectory {
             storage,
@@ -159,7 +159,7 @@ impl StateDirectory {
             begins_weak: false,
             planted: Planted::default(),
             writer: None,
-            _lock: lock,
+            lock: Some(Arc::new(lock)),
         };
         match &directory.manifest {
             None => directory.clear()?,
@@ -172,7 +172,7 @@ impl StateDirectory {
         Ok(directory)
     }
 
-    /// Whether no state was ever written here.
+    /// Returns whether no state was ever written here.
     pub fn is_new(&self) -> bool {
         self.manifest.is_none()
     }
@@ -182,45 +182,57 @@ impl StateDirectory {
         self.planted = planted;
     }
 
-    /// The bug that is planted, if any.
+    /// Returns the bug that is planted, if any.
     pub fn planted(&self) -> Planted {
         self.planted
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where its files are.
+    /// Returns the storage of its files.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
-    /// A text that distinguishes this state's course from every other.
-    pub fn owner(&self) -> String {
-        match self.manifest.as_ref().map_or(0, |manifest| manifest.course) {
-            0 => format!("{:016x}", self.id),
-            course => format!("{:016x}-{course}", self.id),
-        }
+    /// Returns the record of what its file sinks have released.
+    pub fn sink_record(&self) -> PathBuf {
+        self.path.join("sinks")
     }
 
-    /// Its manifest; none in a new state.
+    /// Returns a look at its lock; none in a view.
+    pub fn guard(&self) -> Option<Guard> {
+        self.lock.as_ref().filter(|_| !self.planted.is(Bug::LockNotCompared)).map(Guard::of)
+    }
+
+    /// Returns a text that distinguishes this state's course from every other.
+    pub fn owner(&self) -> String {
+        self.course().to_string()
+    }
+
+    /// Returns its history.
+    pub fn course(&self) -> Course {
+        Course { id: self.id, number: self.manifest.as_ref().map_or(0, |manifest| manifest.course) }
+    }
+
+    /// Returns its manifest; none in a new state.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
 
-    /// How the state fits the program that it was opened for.
+    /// Returns the fit of the state to the program that it was opened for.
     pub fn fit(&self) -> &Fit {
         &self.fit
     }
 
-    /// The newest checkpoint; none in a new state.
+    /// Returns the newest checkpoint; none in a new state.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.manifest.as_ref().map(|manifest| &manifest.checkpoint)
     }
 
-    /// Whether epochs were logged after the newest checkpoint.
+    /// Returns whether epochs were logged after the newest checkpoint.
     pub fn has_logged(&self) -> Result<bool, StateError> {
         Ok(!self.is_new() && self.log()?.next_epoch()?.is_some())
     }
@@ -234,12 +246,12 @@ impl StateDirectory {
         }
     }
 
-    /// Whether results may have been released that are not durable.
+    /// Returns whether results may have been released that are not durable.
     pub fn is_weak(&self) -> bool {
         self.manifest.as_ref().is_some_and(|manifest| manifest.weak)
     }
 
-    /// Whether the recorded program differs from the one that it was opened with.
+    /// Returns whether the recorded program differs from the one that it was opened with.
     pub fn is_recorded_otherwise(&self) -> bool {
         self.manifest.as_ref().is_some_and(|manifest| manifest.recorded != self.recorded)
     }
@@ -267,13 +279,22 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// A reader of its checkpoints' blocks.
+    /// Returns a reader of its checkpoints' blocks.
     pub fn blocks(&self) -> BlockReader {
         BlockReader::new(self.storage.clone(), self.checkpoints(), self.id)
     }
 
+    /// Refuses to go on where the state is not the one that this process holds any more.
+    fn check_held(&self) -> Result<(), StateError> {
+        match &self.lock {
+            Some(lock) if !self.planted.is(Bug::LockNotCompared) => lock.check(),
+            _ => Ok(()),
+        }
+    }
+
     /// Begins a checkpoint file.
     pub fn write_blocks(&mut self) -> Result<BlockWriter, StateError> {
+        self.check_held()?;
         let used = self.in_use.begin(self.next_file);
         let mut writer = BlockWriter::create(self.storage.clone(), &self.checkpoints(), self.id, used)?;
         writer.plant(self.planted);
@@ -288,7 +309,7 @@ impl StateDirectory {
 
     /// Opens runs of a table.
     pub fn runs(&self, runs: &[StoredRun], shape: &Arc<RowShape>, table: &str) -> Result<Runs, StateError> {
-        Runs::open(&self.blocks(), runs, shape, table)
+        Runs::open(&self.blocks(), runs, shape, &format!("rows of table {table}"))
     }
 
     /// Begins the state of a new directory with a checkpoint whose blocks are durable, and begins its log.
@@ -296,6 +317,7 @@ impl StateDirectory {
         assert!(self.is_new(), "a state begins once");
         let mut log = Log::create(self.storage.clone(), self.logs(), self.id, checkpoint.epoch)?;
         log.plant(self.planted);
+        log.guard(self.lock.clone());
         self.switch(checkpoint)?;
         Ok(log)
     }
@@ -326,6 +348,7 @@ impl StateDirectory {
     }
 
     fn put(&mut self, manifest: Manifest) -> Result<(), StateError> {
+        self.check_held()?;
         manifest.write(&*self.storage, &self.path, self.planted)?;
         self.manifest = Some(manifest);
         self.remove_unused()
@@ -344,24 +367,25 @@ impl StateDirectory {
         self.remove_old_logs()
     }
 
-    /// The log after the newest checkpoint.
+    /// Returns the log after the newest checkpoint.
     pub fn log(&self) -> Result<LogReader, StateError> {
         let after = self.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, after)?;
         reader.plant(self.planted);
+        reader.guard(self.lock.clone());
         reader.hold(self.held_epoch()?);
         self.bound(&mut reader)?;
         Ok(reader)
     }
 
-    /// The log after an earlier epoch, as far as it is kept.
+    /// Returns the log after an earlier epoch, as far as it is kept.
     pub fn log_behind(&self, epoch: u64) -> Result<LogReader, StateError> {
         let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, epoch)?;
         self.bound(&mut reader)?;
         Ok(reader)
     }
 
-    /// In a view of a state that a run goes on with, ends a log with what is known to be durable.
+    /// Ends a log with what is known to be durable, in a view of a state that a run goes on with.
     fn bound(&self, reader: &mut LogReader) -> Result<(), StateError> {
         match self.writer {
             Some(_) => reader.end_with_durable(self.checkpoint().map_or(0, |checkpoint| checkpoint.epoch)),
@@ -390,7 +414,7 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// The directory of its checkpoint files.
+    /// Returns the directory of its checkpoint files.
     pub(crate) fn checkpoints(&self) -> PathBuf {
         checkpoint_directory(&self.path)
     }
@@ -405,7 +429,7 @@ impl StateDirectory {
             affected: "it is not known where the state lies".into(),
         };
         let names = self.storage.list(&self.path).map_err(StateError::io(&self.path, "read"))?;
-        if names.iter().any(|name| name == "savepoint" || name.starts_with("log.")) {
+        if names.iter().any(|name| name == "savepoint" || name == "sinks" || name.starts_with("log.")) {
             return Err(lost());
         }
         if let Some(other) = names.iter().find(|name| !known.contains(&name.as_str())) {
@@ -438,8 +462,7 @@ impl StateDirectory {
         let Some(manifest) = &self.manifest else { return Ok(()) };
         let used = manifest.checkpoint.files();
         // A savepoint may be restored, so the numbers of its files are not given again.
-        let kept = self.savepoints()?.into_iter().flat_map(|savepoint| savepoint.manifest.checkpoint.files()).max();
-        let last = used.last().copied().max(kept);
+        let last = used.last().copied().max(self.last_savepoint_file()?);
         self.next_file = self.next_file.max(last.map_or(1, |last| last + 1));
         self.remove_all_but(&used)
     }
@@ -461,32 +484,23 @@ impl StateDirectory {
 }
 
 /// Takes the lock of a state directory.
-fn take(storage: &dyn Storage, path: &Path, holder: &str) -> Result<Box<dyn Lock>, StateError> {
-    let lock = path.join("lock");
-    match storage.lock(&lock, holder).map_err(StateError::io(&lock, "locked"))? {
-        Locked::Mine(lock) => {
+fn take(storage: &dyn Storage, path: &Path, holder: &str) -> Result<StateLock, StateError> {
+    match StateLock::take(storage, path, holder)? {
+        Ok(lock) => {
             // Names that an earlier process made and did not sync are visible, but a power cut may still remove them.
             storage.sync_directory(path).map_err(StateError::io(path, "synced"))?;
             Ok(lock)
         }
-        Locked::By(other) => {
-            Err(StateError::Refused(format!("the state {} is in use by {}", path.display(), holder_text(&other))))
-        }
+        Err(TakenBy(other)) => Err(StateError::Refused(format!("the state {} is in use by {other}", path.display()))),
     }
 }
 
-/// Who holds a lock, by what it has written there.
-fn holder_text(written: &str) -> String {
-    let written = written.trim();
-    if written.is_empty() { "another process".into() } else { written.into() }
-}
-
-/// The directory of a state's log of this number.
+/// Returns the directory of a state's log of this number.
 pub(crate) fn log_directory(state: &Path, number: u64) -> PathBuf {
     state.join(if number == 0 { "log".into() } else { format!("log.{number}") })
 }
 
-/// The directory of a state's checkpoint files.
+/// Returns the directory of a state's checkpoint files.
 pub(crate) fn checkpoint_directory(state: &Path) -> PathBuf {
     state.join("checkpoint")
 }

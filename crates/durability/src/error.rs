@@ -1,9 +1,10 @@
 //! Errors of a state directory.
 
+use crate::storage::is_shortage;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a state directory cannot be opened, read or written.
+/// The reason why a state directory cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -22,16 +23,28 @@ pub enum StateError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// The offset in it.
+        /// The offset in the file, in bytes.
         offset: u64,
         /// The fault found there.
         what: String,
-        /// The data that is lost because of it.
+        /// The data that is lost because of the damage.
         affected: String,
     },
     /// The state is intact, but not for this program, or not for this version of it.
     #[error("{0}")]
     Refused(String),
+    /// The state's directory, or its lock, is not the one that this process has locked.
+    #[error(
+        "the state {} is not held any more: {what} was removed or replaced, so that another process may go on with the \
+         state; nothing more is written, and what was released is durable",
+        state.display()
+    )]
+    LetGo {
+        /// The state's directory.
+        state: PathBuf,
+        /// The file or directory.
+        what: String,
+    },
     /// A sync failed, or a write that may have been applied in part: nothing may be written any more.
     #[error("{} cannot be trusted any more: {reason}; start again, and what is durable will be read back", file.display())]
     Lost {
@@ -43,9 +56,9 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether there was no room for a write: none of it counts, and it can be tried again.
+    /// Returns whether there was no room, or no descriptor, for a write: none of it counts, and it can be tried again.
     pub fn is_no_room(&self) -> bool {
-        matches!(self, StateError::Io { action: "written", error, .. } if error.kind() == io::ErrorKind::StorageFull)
+        matches!(self, StateError::Io { action: "written", error, .. } if is_shortage(error))
     }
 
     /// Maps the error of a call on a file that must exist. If it is missing, `affected` names the data that is lost.

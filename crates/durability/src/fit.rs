@@ -1,4 +1,4 @@
-//! Whether a state fits a program: as it is, after a migration, or not at all; with reasons as text for users.
+//! The fit of a state to a program: as it is, after a migration, or not at all; with reasons as text for users.
 //!
 //! The lateness of a source may change freely: its mark stays ([`Fit::Changed`]).
 //!
@@ -8,18 +8,25 @@
 //! - a table: new columns that have a default or may be `None`; wider types; other types, of columns that say how values
 //!   are converted; another order of columns; columns that say what they were called before; fewer columns;
 //! - a source: new fields that may be `None`; wider types; removed fields; another order;
-//! - new tables and new sources, fewer tables, and another order of tables and sources.
+//! - the time after which rows of a table expire;
+//! - new tables and new sources, fewer tables, tables that say what they were called before, sources that are retired, and another order
+//!   of tables and sources.
 //!
 //! A type is wider if it holds every value of the other: `T | None`, a decimal with more digits before or after the
 //! point. An int may become a float; an int beyond 2^53, which a float cannot hold, is refused when the migration
 //! meets it. Keys keep their columns and types; key columns may change their names. A column or table that the program does not have
 //! is dropped with what is in it. Any other change that would lose rows or events is always refused.
+//!
+//! Operators (`operators.rs`) need no other version where they are changed. One with another definition begins anew, for which nothing
+//! of it may be open: whoever migrates looks.
 
 use crate::manifest::{Identity, SourceIdentity};
+use crate::operators::{ChangedOperator, OperatorChanges};
+use tidemill_model::civil::span_text;
 use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
-use tidemill_plan::{Column, Conversion, Table};
+use tidemill_plan::{Column, Conversion, Expire, Operator, OperatorKind, Table};
 
-/// How a state fits a program.
+/// The fit of a state to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// The state is of this program.
@@ -27,14 +34,39 @@ pub enum Fit {
     /// The schemas are equal; the program's code was changed. What else was, of what may change under one version: one
     /// per line.
     Changed(Vec<String>),
-    /// The schema was changed compatibly, under a new version. The steps of the migration, one per line.
-    Migrates(Vec<String>),
+    /// The schema was changed compatibly, under a new version; or operators were changed.
+    Migrates(Migration),
     /// The state does not fit, and why.
     Refused(String),
 }
 
+/// The migration of a state to another schema, one step per line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Migration {
+    /// Steps after which all that was in the state is still there.
+    pub steps: Vec<String>,
+    /// Columns and tables that go, with what is in them.
+    pub drops: Vec<String>,
+    /// Operators that are others, and begin anew. None of them may have anything open.
+    pub changed: Vec<ChangedOperator>,
+    /// Operators that go, with what they have open.
+    pub gone: Vec<Operator>,
+}
+
+impl Migration {
+    /// Returns all steps.
+    pub fn lines(&self) -> impl Iterator<Item = &String> {
+        self.steps.iter().chain(&self.drops)
+    }
+
+    /// Returns whether a table of the state that has this name is of an operator that begins anew.
+    pub fn begins_anew(&self, table: &str) -> bool {
+        self.changed.iter().any(|changed| changed.operator.owns(table))
+    }
+}
+
 impl Fit {
-    /// How a state of one program fits another.
+    /// Compares the program of a state with another.
     pub fn of(state: &Identity, program: &Identity) -> Fit {
         if state.application != program.application {
             let (theirs, ours) = (&state.application, &program.application);
@@ -49,11 +81,11 @@ impl Fit {
             };
             return Fit::Refused(format!("is of version {was} of the schema; this program is version {is}{all}"));
         }
-        if changes.none() {
+        if changes.none() && changes.operators.is_empty() {
             return if state.code == program.code { Fit::Same } else { Fit::Changed(changes.free) };
         }
         let all = changes.lines(true);
-        if was == is {
+        if was == is && !changes.none() {
             let hint = match (changes.refused.is_empty(), changes.dropped.is_empty()) {
                 (false, _) => String::new(),
                 (true, true) => {
@@ -70,7 +102,9 @@ impl Fit {
         match changes.refused.is_empty() {
             true => {
                 let dropped = changes.dropped.iter().map(|line| format!("{line}: it is dropped with what is in it"));
-                Fit::Migrates([changes.allowed, changes.free, dropped.collect()].concat())
+                let steps = [changes.allowed, changes.operators, changes.free].concat();
+                let (drops, changed, gone) = (dropped.collect(), changes.changed, changes.gone);
+                Fit::Migrates(Migration { steps, drops, changed, gone })
             }
             false => Fit::Refused(format!(
                 "is of version {was} of the schema and cannot become version {is}:{}",
@@ -80,7 +114,7 @@ impl Fit {
     }
 }
 
-/// Whether the rows of one table can become those of another, unchanged or widened; if not, why.
+/// Checks that the rows of one table can become those of another, unchanged or widened; the error says why not.
 pub fn table_fits(rows: &Table, table: &Table) -> Result<(), String> {
     let mut changes = Changes::default();
     changes.table(rows, table);
@@ -88,9 +122,32 @@ pub fn table_fits(rows: &Table, table: &Table) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(lost.join("; ")) }
 }
 
-/// By column of a table: the column of its rows in a state whose values it takes over, if there is one. That is the
-/// column of the same name; where there is none, or where it has become another column, the one that it was by the
-/// program.
+/// Returns the changes of a table that lose nothing, and those that cannot be made.
+pub(crate) fn table_changes(old: &Table, new: &Table) -> (Vec<String>, Vec<String>) {
+    let mut changes = Changes::default();
+    changes.table(old, new);
+    (changes.allowed, changes.refused)
+}
+
+/// Returns the table of a state whose rows a table of the program takes over, if there is one: that of the same name; where there is
+/// none, the one that it was by the program. Hidden tables that are no operator's follow the table that they are of.
+pub fn table_taken_over<'a>(state: &'a [Table], program: &[Table], table: &Table) -> Option<&'a Table> {
+    let of_name = |name: &str| state.iter().find(|old| old.name == name);
+    let earlier = || match table.name.split_once('.') {
+        Some((owner, part)) if table.is_hidden => {
+            let was = program.iter().find(|other| other.name == owner)?.was.as_ref()?;
+            Some(format!("{was}.{part}"))
+        }
+        _ => table.was.clone(),
+    };
+    // A name that the program has is another table's.
+    let is_free = |name: &String| !program.iter().any(|other| other.name == *name);
+    of_name(&table.name).or_else(|| of_name(&earlier().filter(is_free)?))
+}
+
+/// Returns the column of the state's rows whose values each column of a table takes over, by column, if there is one.
+/// That is the column of the same name; where there is none, or where it has become another column, the one that it was
+/// by the program.
 pub fn taken_over(rows: &Table, table: &Table) -> Vec<Option<usize>> {
     let position = |name: &str| rows.columns.iter().position(|column| column.name == name);
     let mut from: Vec<Option<usize>> = table.columns.iter().map(|column| position(&column.name)).collect();
@@ -105,8 +162,8 @@ pub fn taken_over(rows: &Table, table: &Table) -> Vec<Option<usize>> {
     from
 }
 
-/// How a column converts the values of a column that it takes over, if a function does it: where the type is another, or
-/// where the function says what became of the values under the new name.
+/// Returns the function that converts the values of a column that another one takes over, if a function does it: where
+/// the type is another, or where the function says what became of the values under the new name.
 pub fn conversion_of<'a>(before: &Column, column: &'a Column) -> Option<&'a Conversion> {
     column
         .convert
@@ -119,41 +176,92 @@ pub fn conversion_of<'a>(before: &Column, column: &'a Column) -> Option<&'a Conv
 struct Changes {
     allowed: Vec<String>,
     refused: Vec<String>,
-    /// Those that lose columns and tables, with what was in them.
+    /// The changes that lose columns and tables, with what was in them.
     dropped: Vec<String>,
-    /// Those that need no other version.
+    /// The changes that need no other version.
     free: Vec<String>,
+    /// The changes of operators, which need no other version, either.
+    operators: Vec<String>,
+    /// Operators that are others.
+    changed: Vec<ChangedOperator>,
+    /// Operators that go.
+    gone: Vec<Operator>,
 }
 
 impl Changes {
     fn between(state: &Identity, program: &Identity) -> Changes {
         let mut changes = Changes::default();
-        for old in &state.tables {
-            match program.tables.iter().find(|new| new.name == old.name) {
-                Some(new) => changes.table(old, new),
-                None => changes.drop(format!("table {} is in the state, not in the program", old.name)),
-            }
-        }
-        for new in program.tables.iter().filter(|new| !state.tables.iter().any(|old| old.name == new.name)) {
-            changes.allow(format!("table {} is new", new.name));
-        }
+        changes.tables(state, program);
+        changes.operators(OperatorChanges::between(state, program));
         for old in &state.sources {
             match program.sources.iter().find(|new| new.name == old.name) {
                 Some(new) => changes.source(old, new),
-                None => changes.refuse(format!("source {} is in the state, not in the program", old.name)),
+                None if program.retired.contains(&old.name) => {
+                    changes.drop(format!("source {} is retired", old.name));
+                }
+                None => changes.refuse(format!(
+                    "source {} is in the state, not in the program, which does not retire it",
+                    old.name
+                )),
             }
         }
         for new in program.sources.iter().filter(|new| !state.sources.iter().any(|old| old.name == new.name)) {
             changes.allow(format!("source {} is new", new.name));
         }
         let names = |identity: &Identity| {
-            let tables = identity.tables.iter().map(|t| t.name.clone());
+            let tables = identity.tables.iter().filter(|table| !is_operators(table)).map(|t| t.name.clone());
             tables.chain(identity.sources.iter().map(|s| s.name.clone())).collect::<Vec<_>>()
         };
         if changes.none() && names(state) != names(program) {
             changes.allow("tables or sources are declared in another order".into());
         }
+        let tables = |identity: &Identity| identity.tables.iter().map(|table| table.name.clone()).collect::<Vec<_>>();
+        if changes.none() && changes.operators.is_empty() && tables(state) != tables(program) {
+            changes.operators.push("windows, joins or ticks are declared in another order".into());
+        }
         changes
+    }
+
+    fn tables(&mut self, state: &Identity, program: &Identity) {
+        let (olds, news) = (&state.tables, &program.tables);
+        let mut known = Vec::new();
+        for new in news.iter().filter(|table| !is_operators(table)) {
+            let Some(old) = table_taken_over(olds, news, new) else {
+                match &new.was {
+                    Some(was) => {
+                        self.refuse(format!("table {} was {was} by the program; the state has neither", new.name))
+                    }
+                    None => self.allow(format!("table {} is new", new.name)),
+                }
+                continue;
+            };
+            if old.name != new.name {
+                self.allow(format!("table {} becomes {}", old.name, new.name));
+            }
+            known.push(&old.name);
+            self.table(old, new);
+        }
+        for old in olds.iter().filter(|old| !is_operators(old) && !known.contains(&&old.name)) {
+            self.drop(format!("table {} is in the state, not in the program", old.name));
+        }
+    }
+
+    fn operators(&mut self, changes: OperatorChanges) {
+        let OperatorChanges { changed, gone, new, steps } = changes;
+        for operator in &gone {
+            let line = format!("{} is in the state, not in the program", operator.shown());
+            match operator.kind {
+                OperatorKind::Ticks => self.allow(line),
+                _ => self.drop(line),
+            }
+        }
+        // Batches are kept by the gate, in no table.
+        for operator in new.iter().filter(|operator| operator.kind != OperatorKind::Batch) {
+            self.allow(format!("{} is new", operator.shown()));
+        }
+        self.operators.extend(steps);
+        self.operators.extend(changed.iter().flat_map(ChangedOperator::lines));
+        (self.changed, self.gone) = (changed, gone);
     }
 
     fn none(&self) -> bool {
@@ -173,7 +281,7 @@ impl Changes {
     }
 
     fn lines(&self, allowed: bool) -> String {
-        let allowed = self.dropped.iter().chain(&self.allowed).filter(|_| allowed);
+        let allowed = self.dropped.iter().chain(&self.allowed).chain(&self.operators).filter(|_| allowed);
         self.refused.iter().chain(allowed).map(|line| format!("\n  {line}")).collect()
     }
 
@@ -211,6 +319,7 @@ impl Changes {
                 self.refuse(format!("table {name}: {} is {was} in the state, and {is} in the program", column.name));
             }
         }
+        self.expiry(old, new);
         let goes = |c: usize| !from.contains(&Some(c)) && !old.key.contains(&c);
         for column in (0..old.columns.len()).filter(|&c| goes(c)).map(|c| &old.columns[c]) {
             self.drop(format!("table {name}: {}: {} is in the state, not in the program", column.name, column.ty));
@@ -220,7 +329,24 @@ impl Changes {
         }
     }
 
-    /// A column that has no values in the state.
+    /// The time at which rows expire. Rows of a state keep the time that their last write has given them; those that were never given
+    /// one have none.
+    fn expiry(&mut self, old: &Table, new: &Table) {
+        let name = &old.name;
+        match (&old.expire, &new.expire) {
+            (was, is) if was == is => {}
+            (_, Some(Expire::At(column))) => self.refuse(format!(
+                "table {name}: rows expire by {column} in the program, and those in the state are not looked up by it"
+            )),
+            (_, Some(is)) => self.allow(format!(
+                "table {name}: rows expire {} after their next write; until then, as before",
+                expiry_text(is)
+            )),
+            (_, None) => self.allow(format!("table {name}: rows do not expire any more")),
+        }
+    }
+
+    /// Checks a column that has no values in the state.
     fn new_column(&mut self, table: &str, column: &Column, is_key: bool) {
         let (name, ty) = (&column.name, column.ty);
         match (&column.was, &column.default) {
@@ -237,7 +363,7 @@ impl Changes {
         }
     }
 
-    /// A column whose values a function converts.
+    /// Checks a column whose values a function converts.
     fn conversion(&mut self, table: &str, before: &Column, column: &Column, conversion: &Conversion) {
         let (name, was, from, is) = (&column.name, before.ty, conversion.from, column.ty);
         let takes = format!("table {table}: {name} is {was} in the state, and its function takes {from}");
@@ -250,7 +376,7 @@ impl Changes {
         }
     }
 
-    /// A column or field that is in both.
+    /// Checks the type of a column or field that is in both the state and the program.
     fn ty(&mut self, of: &str, name: &str, was: ColumnType, is: ColumnType, hint: &str) {
         match was == is {
             true => {}
@@ -297,7 +423,7 @@ impl Changes {
         if old.lateness != new.lateness {
             let ty = old.event_time.and_then(|field| old.schema.fields[field].scalar_type()).map(|scalar| scalar.ty);
             let text = |lateness| match ty {
-                Some(Type::Time) => span(lateness),
+                Some(Type::Time) => span_text(lateness),
                 _ => lateness.to_string(),
             };
             self.free.push(match (old.lateness, new.lateness) {
@@ -333,16 +459,22 @@ impl Changes {
     }
 }
 
-/// Microseconds in the largest unit of which they are a whole number, as a program says them.
-fn span(us: i64) -> String {
-    const UNITS: [(&str, i64); 5] =
-        [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
-    let whole = UNITS.into_iter().find(|(_, unit)| us != 0 && us % unit == 0);
-    let (unit, microseconds) = whole.unwrap_or(("us", 1));
-    format!("{}{unit}", us / microseconds)
+/// Returns whether a table is one of an operator's. Those of rows that wake are of the table whose rows these are.
+fn is_operators(table: &Table) -> bool {
+    table.is_hidden && !table.name.ends_with(".wakes")
 }
 
-/// Whether every value of one type is also a value of the other.
+/// Returns the length of time after which rows expire.
+fn expiry_text(expire: &Expire) -> String {
+    match expire {
+        Expire::After(Value::Duration(length)) => span_text(*length),
+        Expire::After(Value::Int(length)) => length.to_string(),
+        Expire::After(other) => other.to_string(),
+        Expire::At(column) => column.clone(),
+    }
+}
+
+/// Returns whether every value of one type is also a value of the other.
 fn widens(was: ColumnType, is: ColumnType) -> bool {
     if was.nullable && !is.nullable {
         return false;
@@ -376,6 +508,8 @@ mod tests {
                 key: vec![0],
                 indexes: vec![],
                 groups: None,
+                was: None,
+                expire: None,
                 is_hidden: false,
             }
         };
@@ -385,7 +519,8 @@ mod tests {
         assert_eq!(table_fits(&table(2), &table(3)), Err(why.into()));
     }
 
-    /// A table of ints, the first of which is the key: names, and names that they had. All but the key have a default.
+    /// Returns a table of ints, the first of which is the key: names, and names that they had. All but the key have a
+    /// default.
     fn ints<const N: usize>(columns: [(&str, Option<&str>); N]) -> Table {
         let column = |(c, (name, was)): (usize, (&str, Option<&str>))| Column {
             default: (c > 0).then_some(Value::Int(0)),
@@ -393,7 +528,16 @@ mod tests {
             ..Column::new(name, Type::Int)
         };
         let columns = columns.into_iter().enumerate().map(column).collect();
-        Table { name: "t".into(), columns, key: vec![0], indexes: vec![], groups: None, is_hidden: false }
+        Table {
+            name: "t".into(),
+            columns,
+            key: vec![0],
+            indexes: vec![],
+            groups: None,
+            was: None,
+            expire: None,
+            is_hidden: false,
+        }
     }
 
     #[test]
@@ -419,13 +563,16 @@ mod tests {
             tables,
             sources: Vec::new(),
             code: version,
+            operators: Some(Vec::new()),
+            retired: Vec::new(),
         };
         let other = Table { name: "other".into(), ..ints([("id", None)]) };
         let state = identity(1, vec![ints([("id", None), ("a", None), ("b", None)]), other]);
         let tables = || vec![ints([("key", Some("id")), ("c", Some("a"))])];
         let Fit::Migrates(changes) = Fit::of(&state, &identity(2, tables())) else { panic!("it migrates") };
+        assert_eq!(changes.drops.len(), 2);
         assert_eq!(
-            changes,
+            changes.lines().collect::<Vec<_>>(),
             [
                 "table t: id becomes key",
                 "table t: a becomes c",
@@ -475,7 +622,7 @@ mod tests {
         assert_eq!(lines(&old, &table("a", int, Some(optional(Type::Str)))).0, [converted("a", "str", "int")]);
         // A function of a renamed column runs where the types are equal, too.
         assert_eq!(lines(&table("a", int, None), &table("b", int, Some(int))).0[1], converted("b", "int", "int"));
-        // What was converted stays as it is.
+        // A column that was converted stays as it is.
         let new = table("b", int, Some(text));
         assert_eq!(lines(&new, &new), (vec![], vec![]));
         let (_, refused) = lines(&old, &table("b", int, Some(float)));

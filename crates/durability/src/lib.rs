@@ -12,9 +12,11 @@ mod fit;
 mod log;
 mod manifest;
 mod nodes;
+mod operators;
 mod place;
 mod planted;
 mod savepoint;
+mod state_lock;
 mod storage;
 pub mod store;
 mod view;
@@ -22,14 +24,19 @@ mod view;
 pub use blocks::{BlockFile, BlockReader, BlockWriter};
 pub use directory::{OpenState, StateDirectory};
 pub use error::StateError;
-pub use fit::{Fit, conversion_of, table_fits, taken_over};
+pub use fit::{Fit, Migration, conversion_of, table_fits, table_taken_over, taken_over};
 pub use log::{Log, LogReader, LoggedEpoch, Written};
 pub use manifest::{
-    AnswerBlock, BatchState, Block, CallKey, Checkpoint, Identity, KeptBlock, KeptState, Manifest, Recorded,
+    AnswerBlock, BatchState, Block, CallKey, Checkpoint, Identity, KeptBlock, KeptState, KeyRun, Manifest, Recorded,
     SourceIdentity, SourceState, SplitState, TableState,
 };
 pub use nodes::NodeRange;
-pub use place::{NoPlace, Place};
+pub use operators::{ChangedOperator, changed_operators};
+pub use place::{Course, NoPlace, Place, Position};
 pub use planted::{Bug, Planted, overwrite};
-pub use savepoint::Savepoint;
-pub use storage::{Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, copy, directory_of, read_all, replace};
+pub use savepoint::{Remains, Savepoint};
+pub use state_lock::Guard;
+pub use storage::{
+    Entry, File, Kind, Lock, Locked, Mapped, Open, Storage, copy, directory_of, is_lack_of_descriptors, is_shortage,
+    read_all, replace,
+};

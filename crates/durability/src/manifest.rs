@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tidemill_model::{Schema, StreamDigest, Type};
-use tidemill_plan::{Keep, Origin, Plan, Program, Table, Window};
+use tidemill_plan::{Keep, Operator, Origin, Plan, Program, Table, Window, analyze};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 10;
+pub const FORMAT: u32 = 11;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
 /// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key; version 9
-/// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]).
+/// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]); version 11 runs of keys.
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
@@ -46,21 +46,21 @@ pub struct Manifest {
     /// The number of its log. Each course begins a new log.
     #[serde(default)]
     pub log: u64,
-    /// The program that it belongs to.
+    /// The identity of the program that the state belongs to.
     pub program: Identity,
-    /// The program itself, if it is known.
+    /// The program that the state belongs to, if it is known.
     #[serde(default)]
     pub recorded: Option<Recorded>,
-    /// Whether results may have been released before they were durable, since the last run that ended well.
+    /// A flag: whether results may have been released before they were durable, since the last run that ended well.
     #[serde(default)]
     pub weak: bool,
-    /// By sink: the epoch after which its output begins, if that is not the state's beginning.
+    /// The epoch after which each sink's output begins, by sink, if that is not the state's beginning.
     #[serde(default)]
     pub begins: BTreeMap<String, u64>,
     /// The epochs after which the program was changed.
     #[serde(default)]
     pub changes: Vec<u64>,
-    /// Where its rows are.
+    /// The newest checkpoint, with the places of its rows.
     pub checkpoint: Checkpoint,
 }
 
@@ -69,10 +69,10 @@ pub struct Manifest {
 pub struct Recorded {
     /// The program.
     pub plan: Plan,
-    /// By source: the spec that it is opened with, if it has one.
+    /// The spec that each source is opened with, by source, if it has one.
     #[serde(default)]
     pub sources: BTreeMap<String, serde_json::Value>,
-    /// By sink: the spec that it is opened with, if it has one.
+    /// The spec that each sink is opened with, by sink, if it has one.
     #[serde(default)]
     pub sinks: BTreeMap<String, serde_json::Value>,
 }
@@ -90,6 +90,12 @@ pub struct Identity {
     pub sources: Vec<SourceIdentity>,
     /// A hash of the whole program, including its transactions.
     pub code: u64,
+    /// The definitions of its operators; none if they are not known.
+    #[serde(default)]
+    pub operators: Option<Vec<Operator>>,
+    /// Sources of earlier versions that it does not want any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<String>,
 }
 
 /// The parts of a source that the state depends on.
@@ -101,15 +107,15 @@ pub struct SourceIdentity {
     pub schema: Schema,
     /// The field that holds event time.
     pub event_time: Option<usize>,
-    /// How late an event may be.
+    /// The lateness up to which an event is punctual, in units of event time.
     pub lateness: i64,
-    /// Whether that field gets the time of the position.
+    /// A flag: whether that field gets the time of the position.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anchored: bool,
 }
 
 impl Identity {
-    /// The identity of a program.
+    /// Returns the identity of a program.
     pub fn of(program: &Program) -> Identity {
         let source = |stream: &tidemill_plan::Stream| match stream.origin {
             Origin::Source { lateness, anchored, .. } => Some(SourceIdentity {
@@ -121,9 +127,11 @@ impl Identity {
             }),
             _ => None,
         };
-        // How rows are merged follows from the rest.
+        // The folding of transactions is left out, as it follows from the rest.
         let mut written = program.clone();
         written.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
+        written.operators.clear();
+        written.retired.clear();
         let text = serde_json::to_vec(&written).expect("a program is plain data");
         Identity {
             application: program.name.clone(),
@@ -131,6 +139,8 @@ impl Identity {
             tables: program.tables.raw.clone(),
             sources: program.streams.iter().filter_map(source).collect(),
             code: xxh3_64(&text),
+            operators: Some(program.operators.clone()),
+            retired: program.retired.clone(),
         }
     }
 }
@@ -140,29 +150,49 @@ impl Identity {
 pub struct Checkpoint {
     /// The epoch; 0 before the first.
     pub epoch: u64,
-    /// By source number; then the further splits of sources, in the order in which they joined.
+    /// The state of each source, by source number; then of the further splits of sources, in the order in which they
+    /// joined.
     pub sources: Vec<SourceState>,
-    /// By table.
+    /// The state of each table, by table.
     pub tables: Vec<TableState>,
-    /// By sink: a digest of all its output since the state began.
+    /// The digest of all output of each sink since the state began, by sink.
     pub outputs: BTreeMap<String, StreamDigest>,
-    /// The answers of calls with a key that are kept, oldest first.
+    /// The answers of calls with a key that are kept, oldest first, in the form of versions before 11.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<AnswerBlock>,
+    /// The answers of calls with a key that are kept, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyRun>,
     /// The last events of the streams that are kept for those who follow them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptState>,
-    /// The virtual nodes whose rows it has. A run can only continue from all of them.
+    /// The virtual nodes whose rows the checkpoint has. A run can only continue from all of them.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,
+}
+
+/// Answers of calls with a key of one source, as rows by key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeyRun {
+    /// The name of the source.
+    pub source: String,
+    /// From then on none of them is needed, microseconds since 1970.
+    pub expires: i64,
+    /// The time of the latest call.
+    pub last: i64,
+    /// The number of keys of each user, by user, of those who have most.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub users: BTreeMap<String, u64>,
+    /// The run that has them.
+    pub run: StoredRun,
 }
 
 /// Answers of calls with a key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnswerBlock {
-    /// From then on none of them is needed, microseconds since 1970.
+    /// The time from which none of these answers is needed, in microseconds since 1970.
     pub expires: i64,
-    /// Where they are.
+    /// The block that holds the answers.
     pub block: Block,
 }
 
@@ -182,9 +212,9 @@ pub struct KeptState {
 /// Events of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptBlock {
-    /// The place after the last of them.
+    /// The place after the last of these events.
     pub last: Place,
-    /// Where they are.
+    /// The block that holds the events.
     pub block: Block,
 }
 
@@ -197,7 +227,7 @@ pub struct CallKey {
     pub key: String,
     /// A digest of the arguments.
     pub arguments: u64,
-    /// When it was called, microseconds since 1970.
+    /// The time at which it was called, microseconds since 1970.
     pub called: i64,
 }
 
@@ -208,37 +238,37 @@ pub struct SplitState {
     pub source: usize,
     /// Its number there.
     pub split: u32,
-    /// What its source knows it by.
+    /// The name by which its source knows it.
     pub name: String,
 }
 
-/// Where a source, or one of its splits, stood at the end of an epoch.
+/// The state of a source, or of one of its splits, at the end of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceState {
-    /// Which split it is, of a source that has several.
+    /// The split, for a source that has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitState>,
     /// The mark with which it began, if it joined after a time was shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<i64>,
-    /// How the source continues after the events taken from it.
+    /// The token from which the source continues after the events taken from it.
     pub token: Option<String>,
-    /// Events taken from it.
+    /// The number of events that were taken from the source.
     pub events: u64,
-    /// Undecodable records taken from it.
+    /// The number of undecodable records that were taken from the source.
     pub bad: u64,
-    /// Those of the events that were taken by runs which came to the end of their input, and by none after them.
+    /// The events that were taken by runs which came to the end of their input, and by none after them.
     #[serde(default)]
     pub events_before: u64,
-    /// The same for undecodable records.
+    /// The undecodable records that were taken by such runs only.
     #[serde(default)]
     pub bad_before: u64,
-    /// Whether it had ended.
+    /// A flag: whether the source had ended.
     pub ended: bool,
-    /// Whether further splits of its source may join.
+    /// A flag: whether further splits of its source may join.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
-    /// Whether its events were sent, and have anchored positions.
+    /// A flag: whether its events were sent, and have anchored positions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sent: bool,
     /// The greatest event time seen.
@@ -246,22 +276,22 @@ pub struct SourceState {
     /// The greatest punctuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub punctuated: Option<i64>,
-    /// Events that the gate let through.
+    /// The number of events that the gate let through.
     pub passed: u64,
-    /// The time of the last of them.
+    /// The event time of the last event that the gate let through.
     pub last_time: Option<i64>,
     /// The events that the gate held back, in order.
     pub held: Vec<Block>,
-    /// The keys of those of them that are calls with a key.
+    /// The keys of those of the held events that are calls with a key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<CallKey>,
     /// The late events that waited for their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Block>,
-    /// Where they stand, and the bad records that waited.
+    /// The times at which the late events stand, and the bad records that waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Block>,
-    /// Where late events are inputs: by late event, how many of the events held back are before it.
+    /// The number of events held back before each late event, if late events are inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_after: Option<Block>,
     /// The batches that are begun.
@@ -281,14 +311,14 @@ pub struct BatchState {
 }
 
 impl SourceState {
-    /// What it has in files.
+    /// Returns the blocks of the source that lie in files.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         let begun = self.batches.iter().flat_map(|batch| &batch.events);
         self.held.iter().chain(&self.late).chain(&self.aside).chain(&self.late_after).chain(begun)
     }
 }
 
-/// Where a table's rows are.
+/// The places of a table's rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableState {
     /// Oldest first.
@@ -296,7 +326,7 @@ pub struct TableState {
 }
 
 impl Checkpoint {
-    /// The part of it that has the rows of these nodes, in the same files; none if it has no rows of them.
+    /// Returns the part of it that has the rows of these nodes, in the same files; none if it has no rows of them.
     pub fn within(&self, nodes: NodeRange) -> Option<Checkpoint> {
         let nodes = self.nodes.and(nodes)?;
         let run = |run: &StoredRun| Some(StoredRun { nodes: run.nodes.and(nodes)?, ..run.clone() });
@@ -304,9 +334,10 @@ impl Checkpoint {
         Some(Checkpoint { nodes, tables: self.tables.iter().map(table).collect(), ..self.clone() })
     }
 
-    /// The numbers of the files that it needs.
+    /// Returns the numbers of the files that the checkpoint needs.
     pub fn files(&self) -> BTreeSet<u64> {
-        let runs = self.tables.iter().flat_map(|table| &table.runs).map(|run| run.index.file);
+        let keys = self.keys.iter().map(|keys| &keys.run);
+        let runs = self.tables.iter().flat_map(|table| &table.runs).chain(keys).map(|run| run.index.file);
         let answers = self.answers.iter().map(|answers| &answers.block);
         let kept = self.kept.iter().flat_map(|kept| &kept.blocks).map(|kept| &kept.block);
         let blocks = self.sources.iter().flat_map(SourceState::blocks).chain(answers).chain(kept);
@@ -361,7 +392,8 @@ impl Manifest {
             )));
         }
         let read: Result<Manifest, _> = serde_json::from_value(value);
-        let manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
+        let mut manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
+        manifest.define_operators();
         if let Some((table, column, why)) = manifest.other_window() {
             return Err(StateError::Refused(format!(
                 "{} has version {format} of the format and the windowed column {table}.{column}, {why}; begin a new state, or go on \
@@ -374,7 +406,14 @@ impl Manifest {
         Ok(Some(Manifest { format: FORMAT, ..manifest }))
     }
 
-    /// A table and a windowed column of it that this version would continue otherwise than the writer, and how.
+    /// Adds the definitions of operators to the manifest of an earlier version, which lacks them, where the program is recorded.
+    fn define_operators(&mut self) {
+        if let (None, Some(recorded)) = (&self.program.operators, &self.recorded) {
+            self.program.operators = analyze(&recorded.plan).ok().map(|program| program.operators);
+        }
+    }
+
+    /// Returns a table and a windowed column of it that this version would continue otherwise than the writer, and how.
     fn other_window(&self) -> Option<(&str, &str, String)> {
         let other = |window: &Window| match (window.keep, window.value) {
             (Keep::Distinct(_), value) => (value.is_word() && self.format < DISTINCT_IN_ORDER)

@@ -26,39 +26,39 @@ impl Default for NodeRange {
 }
 
 impl NodeRange {
-    /// The range of these nodes; none if it would be empty or beyond the last node.
+    /// Makes the range of these nodes; none if it would be empty or beyond the last node.
     pub fn new(nodes: Range<usize>) -> Option<NodeRange> {
         let is_some = nodes.start < nodes.end && nodes.end <= VIRTUAL_NODE_COUNT;
         is_some.then_some(NodeRange { first: nodes.start as u32, end: nodes.end as u32 })
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     pub fn nodes(self) -> Range<usize> {
         self.first as usize..self.end as usize
     }
 
-    /// Whether the range has all nodes.
+    /// Returns whether the range has all nodes.
     pub fn is_whole(&self) -> bool {
         *self == NodeRange::default()
     }
 
-    /// Whether the node of a hash is in the range.
+    /// Returns whether the node of a hash is in the range.
     pub fn has_hash(self, hash: u64) -> bool {
         self.nodes().contains(&virtual_node_of(hash))
     }
 
-    /// The smallest and the greatest hash of these nodes.
+    /// Returns the smallest and the greatest hash of these nodes.
     pub fn hashes(self) -> (u64, u64) {
         const SHIFT: u32 = u64::BITS - VIRTUAL_NODE_COUNT.ilog2();
         ((u64::from(self.first)) << SHIFT, (u64::from(self.end) - 1) << SHIFT | (u64::MAX >> (u64::BITS - SHIFT)))
     }
 
-    /// The nodes in both ranges.
+    /// Returns the nodes in both ranges.
     pub fn and(self, other: NodeRange) -> Option<NodeRange> {
         NodeRange::new(self.first.max(other.first) as usize..self.end.min(other.end) as usize)
     }
 
-    /// The smallest range that contains both.
+    /// Returns the smallest range that contains both.
     pub fn hull(self, other: NodeRange) -> NodeRange {
         NodeRange { first: self.first.min(other.first), end: self.end.max(other.end) }
     }

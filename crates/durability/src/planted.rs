@@ -8,7 +8,7 @@ use crate::storage::{Open, Storage, directory_of};
 use std::io;
 use std::path::Path;
 
-/// The wrong version of [`crate::replace`]: a crash may leave neither the old content nor the new.
+/// Replaces a file in the wrong way, unlike [`crate::replace`]: a crash may leave neither the old content nor the new.
 pub fn overwrite(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = storage.open(path, Open::AppendOrCreate)?;
     file.truncate(0)?;
@@ -41,6 +41,8 @@ pub enum Bug {
     SinkForgetsErrors,
     /// A sink continues the output of another state's run.
     SinkIgnoresOwner,
+    /// A sink cuts off what a later copy of its state has released.
+    SinkIgnoresNote,
     /// A sink gives its output the final name and does not record it.
     SinkFinishesUnrecorded,
     /// A finished sink that goes on begins its output anew.
@@ -51,8 +53,10 @@ pub enum Bug {
     SinkRepeatsHeader,
     /// A sink's compressed text continues across a commit in one frame.
     SinkFramesAcrossCommits,
-    /// A sink does not record an epoch that wrote nothing.
+    /// A sink does not record epochs that wrote nothing, though a checkpoint relies on them.
     SinkSkipsEmptyEpochs,
+    /// A sink syncs and records epochs that wrote nothing.
+    SilentSinkSyncs,
     /// The log is not synced.
     LogUnsynced,
     /// A record says that data is durable before the data is synced.
@@ -121,10 +125,16 @@ pub enum Bug {
     ReplayReleasesAgain,
     /// Sources continue where the checkpoint left them, not where the log did.
     ReplayForgetsTaken,
+    /// A replay asks its clock which events are too far ahead of it.
+    ReplayAsksClock,
     /// A replay forgets the keys of calls that the log has.
     ReplayForgetsKeys,
     /// The answers that a checkpoint has are forgotten.
     CheckpointForgetsAnswers,
+    /// A lookup of a key leaves out the newest run of keys.
+    FilterForgetsRun,
+    /// A run of keys is removed before the time of its keys is over.
+    KeyRunsExpireEarly,
     /// A run begins without the events of streams that its checkpoint has kept.
     CheckpointForgetsKept,
     /// A checkpoint forgets the keys of calls that the gate holds back.
@@ -135,12 +145,30 @@ pub enum Bug {
     AnswersOtherArguments,
     /// Calls are answered when their epoch has run, before it is durable.
     AnswersUnsynced,
+    /// A run that goes on takes calls before the tick of its clock.
+    FirstCallBeforeTick,
+    /// The first calls wait for a split that may be silent for ever.
+    CallWaitsWithoutIdle,
     /// The log does not have the order between the sources of what was sent.
     LogForgetsOrder,
     /// A checkpoint forgets the events of batches that are not full.
     CheckpointForgetsBatches,
+    /// A migration takes over what is open of an operator whose definition is another.
+    OpenTakenOver,
+    /// A migration that drops a column neither keeps a savepoint nor says so.
+    DropsUnsaid,
     /// A follower that goes on after a place gets the events of its epoch before the place again.
     FollowerRepeats,
+    /// A position of another history is taken for one of the present.
+    FollowerIgnoresCourse,
+    /// The holder of a lock does not compare what it has locked with what has the name.
+    LockNotCompared,
+    /// A server applies a limit to clients of HTTP, and not to those of PostgreSQL.
+    LimitOfOneProtocol,
+    /// A server counts a place twice that a client takes.
+    ShareCountsTwice,
+    /// A server closes a connection whose client takes what it is sent, but slowly.
+    TimeoutEndsSlowClient,
 }
 
 /// The planted bug: always none outside of tests.
@@ -154,7 +182,7 @@ impl Planted {
         Planted(Some(bug))
     }
 
-    /// Whether this bug is planted.
+    /// Returns whether this bug is planted.
     #[inline]
     pub fn is(self, bug: Bug) -> bool {
         #[cfg(feature = "planted")]

@@ -10,6 +10,10 @@
 //! savepoint without one is unfinished, and is begun anew.
 //!
 //! A savepoint keeps the log after it: as long as the savepoint exists, the later epochs can be run again.
+//!
+//! The state does not need its savepoints. One whose manifest is damaged, or that a crash left unfinished, is listed and
+//! can be removed; it keeps no log, and the state goes on beside it. No later file of the state has a number that one of
+//! its files has.
 
 use crate::directory::StateDirectory;
 use crate::error::StateError;
@@ -40,6 +44,15 @@ impl Savepoint {
             false => Err(StateError::Refused(format!("savepoint '{}' has the rows of {nodes} only; {why}", self.name))),
         }
     }
+}
+
+/// A directory among the savepoints that none can be read from.
+#[derive(Debug)]
+pub struct Remains {
+    /// Its name.
+    pub name: String,
+    /// The fault of its manifest; none if it has no manifest, as it was never finished.
+    pub damage: Option<StateError>,
 }
 
 const DIRECTORY: &str = "savepoint";
@@ -90,15 +103,57 @@ impl StateDirectory {
         }
     }
 
-    /// All savepoints, by name.
+    /// Returns all savepoints that can be read, by name.
     pub fn savepoints(&self) -> Result<Vec<Savepoint>, StateError> {
+        let mut savepoints = Vec::new();
+        for name in self.savepoint_names()? {
+            match self.find_savepoint(&name) {
+                Ok(found) => savepoints.extend(found),
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(savepoints)
+    }
+
+    /// Returns the other directories there, by name: damaged savepoints, and what a crash left of some that were being
+    /// made or removed. A run that makes one now has it here, too.
+    pub fn remains(&self) -> Result<Vec<Remains>, StateError> {
+        let mut remains = Vec::new();
+        for name in self.savepoint_names()? {
+            match self.find_savepoint(&name) {
+                Ok(Some(_)) => {}
+                Ok(None) => remains.push(Remains { name, damage: None }),
+                Err(error) if is_damage(&error) => remains.push(Remains { name, damage: Some(error) }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(remains)
+    }
+
+    /// Returns the names of the directories of savepoints.
+    fn savepoint_names(&self) -> Result<Vec<String>, StateError> {
         let directory = savepoint_directory(self.path());
-        let names = match self.storage().list(&directory) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(StateError::io(&directory, "read")(error)),
-        };
-        names.iter().filter_map(|name| self.find_savepoint(name).transpose()).collect()
+        match self.storage().list(&directory) {
+            Ok(names) => Ok(names),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(StateError::io(&directory, "read")(error)),
+        }
+    }
+
+    /// Returns the greatest number of a checkpoint file that savepoints have, whether or not they can be read.
+    pub(crate) fn last_savepoint_file(&self) -> Result<Option<u64>, StateError> {
+        let mut last = None;
+        for name in self.savepoint_names()? {
+            let directory = savepoint_directory(self.path()).join(name).join("checkpoint");
+            let numbers = match crate::blocks::numbers(&**self.storage(), &directory) {
+                Ok(numbers) => numbers,
+                Err(StateError::Io { error, .. }) if is_no_directory(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            last = last.max(numbers.into_iter().max());
+        }
+        Ok(last)
     }
 
     /// Makes the names of the savepoints durable, which an earlier process may have made and not synced.
@@ -108,13 +163,18 @@ impl StateDirectory {
         })
     }
 
-    fn find_savepoint(&self, name: &str) -> Result<Option<Savepoint>, StateError> {
+    /// Returns the savepoint of a name, if there is one.
+    pub fn find_savepoint(&self, name: &str) -> Result<Option<Savepoint>, StateError> {
         let path = savepoint_directory(self.path()).join(name);
-        let manifest = Manifest::read(&**self.storage(), &path)?;
-        Ok(manifest.map(|manifest| Savepoint { name: name.into(), path, manifest }))
+        match Manifest::read(&**self.storage(), &path) {
+            Ok(manifest) => Ok(manifest.map(|manifest| Savepoint { name: name.into(), path, manifest })),
+            // A file among the directories is no savepoint.
+            Err(StateError::Io { error, .. }) if is_no_directory(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// The savepoint of this name.
+    /// Returns the savepoint of this name.
     pub fn savepoint(&self, name: &str) -> Result<Savepoint, StateError> {
         let found = if name.contains('/') { None } else { self.find_savepoint(name)? };
         if let Some(savepoint) = found {
@@ -136,29 +196,39 @@ impl StateDirectory {
         StateDirectory::open_as_it_is(self.storage().clone(), &savepoint.path, "a reader")
     }
 
-    /// Whether the log still has the epochs after a savepoint, so that they can be run again from there. False for a
-    /// savepoint of some nodes only.
+    /// Returns whether the log still has the epochs after a savepoint, so that they can be run again from there. False
+    /// for a savepoint of some nodes only.
     pub fn has_log_after(&self, savepoint: &Savepoint) -> bool {
         let of = |manifest: &Manifest| (manifest.id, manifest.log);
         let is_whole = savepoint.manifest.checkpoint.nodes.is_whole();
         is_whole && self.manifest().is_some_and(|manifest| of(manifest) == of(&savepoint.manifest))
     }
 
-    /// The earliest epoch after which savepoints keep the log.
+    /// Returns the earliest epoch after which savepoints keep the log.
     pub(crate) fn held_epoch(&self) -> Result<Option<u64>, StateError> {
         let held = self.savepoints()?.into_iter().filter(|savepoint| self.has_log_after(savepoint));
         Ok(held.map(|savepoint| savepoint.manifest.checkpoint.epoch).min())
     }
 
-    /// Removes a savepoint. The log that it kept is removed with the next checkpoint.
+    /// Removes a savepoint, whole or half removed. The log that it kept is removed with the next checkpoint.
     pub fn remove_savepoint(&self, name: &str) -> Result<(), StateError> {
-        let savepoint = self.savepoint(name)?;
-        let storage = &**self.storage();
+        if !self.savepoint_names()?.iter().any(|other| other == name) {
+            // It says which there are.
+            self.savepoint(name)?;
+        }
+        let (storage, path) = (&**self.storage(), savepoint_directory(self.path()).join(name));
         // Without its manifest it is not a savepoint.
-        let manifest = savepoint.path.join("manifest");
-        storage.remove(&manifest).map_err(StateError::io(&manifest, "removed"))?;
-        storage.sync_directory(&savepoint.path).map_err(StateError::io(&savepoint.path, "synced"))?;
-        remove_all(storage, &savepoint.path)
+        let manifest = path.join("manifest");
+        match storage.remove(&manifest) {
+            Ok(()) => storage.sync_directory(&path).map_err(StateError::io(&path, "synced"))?,
+            Err(error) if is_no_directory(&error) => {}
+            Err(error) => return Err(StateError::io(&manifest, "removed")(error)),
+        }
+        match storage.look(&path).map_err(StateError::io(&path, "read"))?.kind {
+            Kind::Directory => remove_all(storage, &path),
+            // Somebody put it there.
+            _ => storage.remove(&path).map_err(StateError::io(&path, "removed")),
+        }
     }
 
     /// Restores the state to a savepoint: later epochs are discarded, including their log. Outputs begin anew.
@@ -179,9 +249,19 @@ impl StateDirectory {
     }
 }
 
-/// The directory of a state's savepoints.
+/// Returns the directory of a state's savepoints.
 pub(crate) fn savepoint_directory(state: &Path) -> PathBuf {
     state.join(DIRECTORY)
+}
+
+/// Returns whether a manifest can be read, and is none that can be used.
+fn is_damage(error: &StateError) -> bool {
+    matches!(error, StateError::Damaged { .. } | StateError::Refused(_))
+}
+
+/// Returns whether a directory that a path needs is not there.
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Links the files of a checkpoint into another directory.

@@ -38,15 +38,15 @@ pub trait Storage: Send + Sync {
     /// Removes a file, or an empty directory.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The path with its links resolved; something must exist under it.
+    /// Returns the path with its links resolved; something must exist under it.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_owned())
     }
 
-    /// The entry under a name; `NotFound` if there is none. Links are followed.
+    /// Returns the entry under a name; `NotFound` if there is none. Links are followed.
     fn look(&self, path: &Path) -> io::Result<Entry>;
 
-    /// The names in a directory, sorted. Names that are not UTF-8 are not ours, and are left out.
+    /// Returns the names in a directory, sorted. Names that are not UTF-8 are not ours, and are left out.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
     /// Makes a directory and its missing parents. Their names are synced.
@@ -55,10 +55,20 @@ pub trait Storage: Send + Sync {
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
+    /// Returns the bytes for which there is room in the file system that has a path; none if nobody knows.
+    fn free(&self, _path: &Path) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Takes the exclusive lock of a file, which is created if missing. Writes `holder` into the file, unless it is
     /// empty: then the file stays as it is. Never waits. The lock is released with the value, or with the process;
-    /// the file stays. A lock of the same file in this process counts as another's.
+    /// the file stays. A lock of the same file in this process counts as another's. What is locked is the file that has
+    /// the name when this returns.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked>;
+
+    /// Takes the exclusive lock of a file or directory that is there, likewise, and leaves it as it is. Where the file
+    /// system has no lock of it, everybody is given it.
+    fn lock_entry(&self, path: &Path) -> io::Result<Locked>;
 }
 
 /// An open file. Several threads may call the methods. An append and a sync may run concurrently, and the sync then
@@ -70,14 +80,19 @@ pub trait File: Send + Sync {
     /// Reads from `offset` until `into` is full or the file ends; returns the number of bytes read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// The whole file, mapped into memory, if the system can do so. Only for a file that is not changed any more. If
-    /// the medium cannot read a page, access to it ends the process.
+    /// Returns the whole file, mapped into memory, if the system can do so. Only for a file that is not changed any
+    /// more. If the medium cannot read a page, access to it ends the process.
     fn map(&self) -> io::Result<Option<Box<dyn Mapped>>> {
         Ok(None)
     }
 
-    /// Bytes in the file.
+    /// Returns the bytes in the file.
     fn length(&self) -> io::Result<u64>;
+
+    /// Returns what distinguishes the file from every other that is there, under whatever name; none if the system cannot say.
+    fn identity(&self) -> io::Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
 
     /// Cuts the file to `length`, which is at most its length. Durable after [`File::sync`].
     fn truncate(&self, length: u64) -> io::Result<()>;
@@ -88,20 +103,20 @@ pub trait File: Send + Sync {
 
 /// A file mapped into memory.
 pub trait Mapped: Send + Sync {
-    /// The whole file.
+    /// Returns the whole file.
     fn bytes(&self) -> &[u8];
 }
 
-/// How a file is opened. Except with the first, it can be read and appended to.
+/// The mode in which a file is opened. Except with the first, it can be read and appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// For reading. It must exist.
+    /// The file is opened for reading, and must exist.
     Read,
-    /// It must exist.
+    /// The file must exist.
     Append,
-    /// It is created if missing.
+    /// The file is created if it is missing.
     AppendOrCreate,
-    /// It must not exist.
+    /// The file is created, and must not exist.
     CreateNew,
 }
 
@@ -110,7 +125,7 @@ pub enum Open {
 pub struct Entry {
     /// Its kind.
     pub kind: Kind,
-    /// Bytes, if it is a file.
+    /// The length in bytes, if the entry is a file.
     pub length: u64,
 }
 
@@ -125,18 +140,35 @@ pub enum Kind {
     Other,
 }
 
-/// A lock, held until it is dropped.
-pub trait Lock: Send + Sync {}
+/// A lock, held until it is dropped. It is of a file or directory, not of a name: another may be given the name.
+pub trait Lock: Send + Sync {
+    /// Returns whether the name still leads to what is locked. If it does not, another process may hold what has the name now.
+    fn is_in_place(&self) -> io::Result<bool>;
+}
 
 /// The result of asking for a lock.
 pub enum Locked {
     /// This caller has the lock.
     Mine(Box<dyn Lock>),
-    /// Another holder has it. The text is the one that it wrote, as far as it can be read.
+    /// Another holder has the lock. The text is the one that it wrote, as far as it can be read.
     By(String),
 }
 
-/// The whole content of a file.
+/// Returns whether a call was refused for lack of room on the disk or of file descriptors: it has done nothing, or only a part of
+/// a write, and may succeed at a later time.
+pub fn is_shortage(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StorageFull || is_lack_of_descriptors(error)
+}
+
+/// Returns whether the process, or the system, has as many open files as it may have.
+pub fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    // The numbers are the same on all systems that have them.
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
+/// Returns the whole content of a file.
 pub fn read_all(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let file = storage.open(path, Open::Read)?;
     let length = usize::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -184,7 +216,7 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<(
     })
 }
 
-/// The directory of `path`: `.` for a bare name.
+/// Returns the directory of `path`: `.` for a bare name.
 pub fn directory_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),

@@ -35,7 +35,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How often a pin begins again before the reader gives up.
+/// The number of times that a pin begins again before the reader gives up.
 const PINS_MAX: usize = 100;
 
 /// A pinned state directory, as storage that can only be read.
@@ -46,7 +46,7 @@ pub(crate) struct Pinned {
     files: BTreeMap<PathBuf, Held>,
 }
 
-/// What a pin looks at twice.
+/// The observation that a pin makes twice.
 #[derive(PartialEq, Eq)]
 struct Look {
     manifest: Vec<u8>,
@@ -153,6 +153,10 @@ impl Storage for Pinned {
         Ok(Locked::Mine(Box::new(NoLock)))
     }
 
+    fn lock_entry(&self, _: &Path) -> io::Result<Locked> {
+        Ok(Locked::Mine(Box::new(NoLock)))
+    }
+
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
         read_only()
     }
@@ -195,6 +199,10 @@ impl File for Held {
 }
 
 /// The lock of something that is only read.
-pub(crate) struct NoLock;
+struct NoLock;
 
-impl Lock for NoLock {}
+impl Lock for NoLock {
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}

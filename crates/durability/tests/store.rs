@@ -40,7 +40,15 @@ fn rows(image: &Image) -> Model {
 }
 
 fn program() -> Identity {
-    Identity { version: 1, application: "a".into(), tables: Vec::new(), sources: Vec::new(), code: 0 }
+    Identity {
+        version: 1,
+        application: "a".into(),
+        tables: Vec::new(),
+        sources: Vec::new(),
+        code: 0,
+        operators: None,
+        retired: vec![],
+    }
 }
 
 fn directory(storage: &SimStorage) -> StateDirectory {
@@ -158,7 +166,7 @@ fn ranges(random: &mut Random) -> Vec<NodeRange> {
     cuts.windows(2).map(|cut| NodeRange::new(cut[0]..cut[1]).expect("a range")).collect()
 }
 
-/// All rows of some runs, in their order, as their words and texts.
+/// Returns all rows of some runs, in their order, as their words and texts.
 fn in_order(runs: &Runs) -> Vec<(Vec<u64>, Vec<Vec<u8>>)> {
     let mut all = Vec::new();
     for part in runs.parts() {
@@ -199,7 +207,7 @@ fn ranges_of_nodes_make_up_the_whole() {
                 let exists = model[&rows_key(&keys, row)].is_some();
                 assert_eq!(*place != NOWHERE, exists && nodes.has_hash(keys.hash(row)), "seed {seed}, {nodes}");
             }
-            // The same rows, written as a run of these nodes only.
+            // A merge of these nodes alone gives a run with the same rows.
             let into = directory.write_run(&shape(), None).expect("room").of_nodes(nodes);
             let alone = runs.merge(into, true).expect("room").finish().expect("room");
             assert_eq!(alone.run().nodes, nodes);
@@ -243,7 +251,8 @@ fn no_run_goes_on_from_some_nodes() {
     assert_eq!(refused(StateDirectory::open(how).map(drop)), expected);
 }
 
-/// Also one whose making failed at the last sync: a state that is opened makes durable what it shows.
+/// A savepoint that is there stays, also one whose making failed at the last sync: a state that is opened makes durable
+/// what it shows.
 #[test]
 fn a_savepoint_that_is_there_stays() {
     let mut stayed = 0;
@@ -312,7 +321,16 @@ fn a_state_whose_windows_were_kept_otherwise_is_refused() {
     for (value, keep, read_from, why) in windows {
         let column = |name: &str, ty: Type, window| Column { window, ..Column::new(name, ty) };
         let columns = vec![column("id", Type::Int, None), column("w", Type::Bytes, Some(Window { value, keep }))];
-        let table = Table { name: "t".into(), columns, key: vec![0], indexes: vec![], groups: None, is_hidden: false };
+        let table = Table {
+            name: "t".into(),
+            columns,
+            key: vec![0],
+            indexes: vec![],
+            groups: None,
+            was: None,
+            expire: None,
+            is_hidden: false,
+        };
         let program = Identity { tables: vec![table], ..program() };
         let storage = SimStorage::new(1);
         let how = OpenState {
@@ -341,9 +359,9 @@ fn a_state_whose_windows_were_kept_otherwise_is_refused() {
 }
 
 /// The version of the format that is written.
-const FORMAT: u32 = 10;
+const FORMAT: u32 = 11;
 
-/// The manifest without its first line.
+/// Returns the manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {
     let bytes = storage.files().into_iter().find(|(path, _)| path.ends_with("manifest")).expect("a manifest").1;
     String::from_utf8(bytes).expect("text").split_once('\n').expect("a first line").1.to_owned()

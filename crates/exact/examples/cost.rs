@@ -1,4 +1,4 @@
-//! What an exact sum costs beside a naive one: nanoseconds an addition, with one sum and with many.
+//! The cost of an exact sum beside a naive one: nanoseconds an addition, with one sum and with many.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -5,13 +5,13 @@
 pub struct Int192(pub(crate) [u64; 3]);
 
 impl Int192 {
-    /// Bytes of one.
+    /// The size of an integer, in bytes.
     pub const BYTES: usize = 24;
 
     /// 0.
     pub const ZERO: Int192 = Int192([0; 3]);
 
-    /// With ±(`significand` << `shift`) added, for a shift below 128.
+    /// Returns the number with ±(`significand` << `shift`) added, for a shift below 128.
     #[inline]
     #[must_use]
     pub(crate) fn plus_shifted(self, significand: u64, shift: u32, negative: bool) -> Int192 {
@@ -25,14 +25,14 @@ impl Int192 {
         self.plus(Int192([pick(0, low), pick(low, high), pick(high, sign)]))
     }
 
-    /// The sum.
+    /// Returns the sum.
     #[inline]
     #[must_use]
     pub fn plus(self, other: Int192) -> Int192 {
         self.plus_carry(other, false)
     }
 
-    /// The difference.
+    /// Returns the difference.
     #[inline]
     #[must_use]
     pub fn minus(self, other: Int192) -> Int192 {
@@ -48,13 +48,13 @@ impl Int192 {
         Int192([low, middle, high])
     }
 
-    /// Whether it is below 0.
+    /// Returns whether the number is below 0.
     #[inline]
     pub fn is_negative(self) -> bool {
         self.0[2] >> 63 == 1
     }
 
-    /// Little-endian.
+    /// Returns the number's bytes, the least significant first.
     #[inline]
     pub fn to_le_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -64,7 +64,7 @@ impl Int192 {
         bytes
     }
 
-    /// Little-endian.
+    /// Makes a number of its bytes, the least significant first.
     #[inline]
     pub fn from_le_bytes(bytes: [u8; Self::BYTES]) -> Int192 {
         let limb = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));

@@ -18,7 +18,7 @@ const HALF: usize = LIMBS / 2;
 const BELOW: usize = 8;
 const NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0000);
 
-/// What the values are.
+/// The kind of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// Floats.
@@ -30,22 +30,22 @@ pub enum Of {
     },
 }
 
-/// Whether the values are all there are, or a sample.
+/// The divisor of a variance: whether the values are all there are, or a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Population {
     /// The sum of squared differences is divided by n − 1, as by `statistics.variance`.
     Sample,
-    /// By n, as by `statistics.pvariance`.
+    /// The sum is divided by n, as by `statistics.pvariance`.
     Whole,
 }
 
-/// Of at most 2^40 values of one kind: how many there are, their exact sum and that of their squares.
+/// The moments of at most 2^40 values of one kind: their number, their exact sum and that of their squares.
 ///
 /// Law: moments of the same values are equal, in whatever order they were added and merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moments {
     count: u64,
-    /// How many of them are NaN or infinite; they are in neither sum.
+    /// The number of values that are NaN or infinite; they are in neither sum.
     odd: u64,
     sum: [u64; LIMBS],
     squares: [u64; LIMBS],
@@ -86,18 +86,18 @@ impl Moments {
         add(&mut self.squares, &other.squares);
     }
 
-    /// The variance; none of too few values.
+    /// Returns the variance; none of too few values.
     pub fn variance(&self, of: Of, population: Population) -> Option<f64> {
         self.quotient(of, population)
             .map(|quotient| quotient.map_or(NAN, |Quotient { limbs, unit, rest }| round(&limbs, unit, rest)))
     }
 
-    /// The standard deviation; none of too few values.
+    /// Returns the standard deviation; none of too few values.
     pub fn deviation(&self, of: Of, population: Population) -> Option<f64> {
         self.quotient(of, population).map(|quotient| quotient.map_or(NAN, Quotient::root))
     }
 
-    /// The variance as a quotient; none of too few values; in it none where it is no number.
+    /// Returns the variance as a quotient; none of too few values; in it none where it is no number.
     fn quotient(&self, of: Of, population: Population) -> Option<Option<Quotient>> {
         let less = u64::from(population == Population::Sample);
         if self.count <= less {
@@ -122,7 +122,7 @@ impl Moments {
         Some(Some(Quotient { limbs, unit: unit - 64 * BELOW as i32, rest }))
     }
 
-    /// n Σx² − (Σx)², which is not below 0.
+    /// Returns n Σx² − (Σx)², which is not below 0.
     fn spread(&self) -> [u64; LIMBS] {
         let mut spread = [0; LIMBS];
         multiply(&mut spread, &self.squares, &[self.count]);
@@ -146,7 +146,7 @@ impl Moments {
         write_limbs(&self.squares, out);
     }
 
-    /// The moments of such bytes; none if they are not of this shape.
+    /// Returns the moments of such bytes; none if they are not of this shape.
     pub fn read(mut bytes: &[u8]) -> Option<Moments> {
         let (count, odd) = (word(&mut bytes)?, word(&mut bytes)?);
         let (sum, squares) = (read_limbs(&mut bytes)?, read_limbs(&mut bytes)?);
@@ -180,7 +180,7 @@ impl Quotient {
     }
 }
 
-/// The significand of a finite float and its exponent above 2^-1074.
+/// Returns the significand of a finite float and its exponent above 2^-1074.
 fn parts(value: f64) -> (u64, usize) {
     let bits = value.to_bits();
     let biased = bits >> 52 & 0x7ff;
@@ -222,7 +222,7 @@ fn add_at(limbs: &mut [u64; LIMBS], magnitude: u128, shift: usize, negative: boo
     }
 }
 
-/// The product of two numbers, as far as it fits.
+/// Computes the product of two numbers, as far as it fits.
 fn multiply(out: &mut [u64; LIMBS], left: &[u64], right: &[u64]) {
     for (i, &a) in left.iter().enumerate().filter(|(_, a)| **a != 0) {
         let mut carry = 0;

@@ -1,6 +1,6 @@
 //! Rounding: integers of any length to floats.
 
-/// ±(`magnitude` × 2^`unit`), rounded half to even: limbs of 64 bits, the least first.
+/// Returns ±(`magnitude` × 2^`unit`), rounded half to even: limbs of 64 bits, the least first.
 ///
 /// `rest`: the number is greater in magnitude than that, by less than one unit; then it must have more bits than a
 /// float has. What is below 2^-1022 must be a multiple of 2^-1074: it is not rounded twice.
@@ -22,8 +22,8 @@ pub(crate) fn nearest(negative: bool, magnitude: &[u64], unit: i32, rest: bool) 
     if negative { -float } else { float }
 }
 
-/// (`magnitude` + less than 1 where there is a `rest`) × 2^`unit`, rounded once, half to even, also below 2^-1022. It has at
-/// least 54 bits, or is 0.
+/// Returns (`magnitude` + less than 1 where there is a `rest`) × 2^`unit`, rounded once, half to even, also below
+/// 2^-1022. It has at least 54 bits, or is 0.
 pub(crate) fn round(magnitude: &[u64], unit: i32, rest: bool) -> f64 {
     let bit = |at: i64| magnitude[at as usize / 64] >> (at % 64) & 1;
     let Some(limb) = magnitude.iter().rposition(|&limb| limb != 0) else {
@@ -43,7 +43,7 @@ pub(crate) fn round(magnitude: &[u64], unit: i32, rest: bool) -> f64 {
     scaled(float as f64, lowest as i32 + unit)
 }
 
-/// `float` × 2^`exponent`, where the result is a float or too large for one.
+/// Returns `float` × 2^`exponent`, where the result is a float or too large for one.
 fn scaled(float: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
     // In two steps, of which the first is exact: 2^exponent alone may not be a float.
@@ -51,7 +51,7 @@ fn scaled(float: f64, exponent: i32) -> f64 {
     float * power(first) * power((exponent - first).clamp(-1000, 1000))
 }
 
-/// The number of limbs divided by a number that is not 0; and whether there is a rest.
+/// Returns the number of limbs divided by a number that is not 0; and whether there is a rest.
 pub(crate) fn divide(limbs: &mut [u64], divisor: u64) -> bool {
     let mut rest = 0;
     for limb in limbs.iter_mut().rev() {
@@ -62,7 +62,7 @@ pub(crate) fn divide(limbs: &mut [u64], divisor: u64) -> bool {
     rest != 0
 }
 
-/// The exact quotient of two integers, rounded once, half to even; `right` is not 0.
+/// Returns the exact quotient of two integers, rounded once, half to even; `right` is not 0.
 ///
 /// The mean of ints is that of their sum and their count.
 #[inline]

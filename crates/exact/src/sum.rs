@@ -5,7 +5,7 @@ use crate::round::{divide, nearest};
 
 /// Exponents in a band: 53 + 98 bits of a value, 40 of the count and one of the sign are 192.
 const WIDTH: u64 = 99;
-/// What is added to a float's biased exponent so that the bands begin at multiples of [`WIDTH`].
+/// The number that is added to a float's biased exponent so that the bands begin at multiples of [`WIDTH`].
 const OFFSET: u64 = 94;
 /// Bands of finite values.
 const FINITE: usize = (2046 + OFFSET) as usize / WIDTH as usize + 1;
@@ -38,15 +38,16 @@ const NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0000);
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     home: Int192,
-    /// By band; that of the home band stays 0. None, or of zeros alone, where no value is outside of the home band.
+    /// The sum of each band, by band; that of the home band stays 0. None, or of zeros alone, where no value is outside
+    /// of the home band.
     others: Option<Box<[Int192; BANDS]>>,
 }
 
 impl Sum {
-    /// Of no values.
+    /// The sum of no values.
     pub const ZERO: Sum = Sum { home: Int192::ZERO, others: None };
 
-    /// Whether a value changes no band but the home band.
+    /// Returns whether a value changes no band but the home band.
     #[inline]
     pub fn is_home(value: f64) -> bool {
         (value.to_bits() >> 52 & 0x7ff).wrapping_sub(HOME_LEAST) < WIDTH || value == 0.0
@@ -118,13 +119,13 @@ impl Sum {
         }
     }
 
-    /// The integer of the home band.
+    /// Returns the integer of the home band.
     #[inline]
     pub fn home(&self) -> Int192 {
         self.home
     }
 
-    /// The integers of the other bands that are not 0, by band.
+    /// Returns the integers of the other bands that are not 0, by band.
     pub fn outside_home(&self) -> impl Iterator<Item = (usize, Int192)> {
         let others = self.others.iter().flat_map(|others| others.iter().copied().enumerate());
         others.filter(|(_, units)| *units != Int192::ZERO)
@@ -134,7 +135,7 @@ impl Sum {
         self.others.as_ref().is_some_and(|others| others[band] != Int192::ZERO)
     }
 
-    /// What the sum is because of NaNs and infinities in it.
+    /// Returns the sum if NaNs or infinities in it decide it.
     fn special(&self) -> Option<f64> {
         match (self.counted(NANS), self.counted(INFINITIES), self.counted(NEGATIVE_INFINITIES)) {
             (true, ..) | (_, true, true) => Some(NAN),
@@ -144,7 +145,7 @@ impl Sum {
         }
     }
 
-    /// The sum of the values, rounded once, half to even; 0 of no values.
+    /// Returns the sum of the values, rounded once, half to even; 0 of no values.
     #[inline]
     pub fn total(&self) -> f64 {
         if self.others.is_some() {
@@ -162,8 +163,8 @@ impl Sum {
         })
     }
 
-    /// The total divided by the number of values, rounded; where only the total is too large for a float, the exact
-    /// quotient, rounded once. `count` is not 0.
+    /// Returns the total divided by the number of values, rounded; where only the total is too large for a float, the
+    /// exact quotient, rounded once. `count` is not 0.
     #[inline]
     pub fn mean(&self, count: u64) -> f64 {
         assert_ne!(count, 0, "no values have no mean");
@@ -176,7 +177,7 @@ impl Sum {
         nearest(negative, &magnitude, UNIT, rest)
     }
 
-    /// All finite values in units of the first band.
+    /// Returns all finite values in units of the first band.
     fn magnitude(&self) -> (bool, [u64; LIMBS]) {
         let mut limbs = [0; LIMBS];
         add_at(&mut limbs, self.home, HOME * WIDTH as usize);
@@ -203,7 +204,7 @@ impl Sum {
         }
     }
 
-    /// The sum of such bytes; none if they are not those of a sum.
+    /// Returns the sum of such bytes; none if they are not those of a sum.
     pub fn read(bytes: &[u8]) -> Option<Sum> {
         let (home, mut rest) = bytes.split_first_chunk()?;
         let mut sum = Sum { home: Int192::from_le_bytes(*home), others: None };
@@ -237,7 +238,7 @@ impl FromIterator<f64> for Sum {
     }
 }
 
-/// A value outside of the home band: its band, and the value in units of it.
+/// Returns a value outside of the home band: its band, and the value in units of it.
 fn outside(value: f64) -> (usize, Int192) {
     let one = Int192([1, 0, 0]);
     if value.is_nan() {
@@ -255,7 +256,7 @@ fn outside(value: f64) -> (usize, Int192) {
     (band as usize, Int192::ZERO.plus_shifted(significand, above as u32, value.is_sign_negative()))
 }
 
-/// Adds an integer, shifted by so many bits, to a longer one.
+/// Adds an integer, shifted by a number of bits, to a longer one.
 fn add_at(limbs: &mut [u64; LIMBS], units: Int192, bits: usize) {
     let (first, shift) = (bits / 64, bits as u32 % 64);
     let sign = if units.is_negative() { u64::MAX } else { 0 };

@@ -18,7 +18,7 @@ mod windows;
 
 use crate::History;
 
-/// All of them, by name.
+/// Returns all adversarial histories, with their names.
 pub fn adversarial() -> Vec<(&'static str, History)> {
     vec![
         ("one hot key", transfers::one_hot_key()),
@@ -66,6 +66,8 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("late events", flows::late()),
         ("arithmetic of extreme numbers", arithmetic::numbers()),
         ("conversions of extreme numbers", arithmetic::conversions()),
+        ("functions of extreme numbers", arithmetic::functions()),
+        ("parts of dates", arithmetic::dates()),
         ("strange texts", arithmetic::texts()),
         ("groups that share no row", groups::in_zones()),
         ("groups that are declared and share rows", groups::across_zones()),

@@ -12,7 +12,7 @@ const TABLES: [&str; 2] = ["left", "right"];
 const KEYS: [&str; 3] = ["x", "y", "z"];
 const COLUMNS: [&str; 2] = ["a", "b"];
 
-/// A plan that is a function of the seed, and valid.
+/// Returns a plan that is a function of the seed, and valid.
 pub fn random_apart_plan(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xa9a7);
     // A text beside the numbers: no transaction that inserts is then taken apart.
@@ -114,7 +114,7 @@ impl Body<'_> {
         self.random.pick::<&str>(&COLUMNS)
     }
 
-    /// A number from the event and, mostly, from no other role than this one.
+    /// Returns a number from the event and, mostly, from no other role than this one.
     fn value(&mut self, role: &str) -> Expr {
         let column = self.column();
         let own = cell(role, column);
@@ -132,7 +132,7 @@ impl Body<'_> {
         }
     }
 
-    /// A condition over the event or one role.
+    /// Returns a condition over the event or one role.
     fn condition(&mut self, role: &str) -> Expr {
         let column = self.column();
         match self.random.below(5) {

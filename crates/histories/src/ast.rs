@@ -3,12 +3,12 @@
 use tidemill_model::{Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{
-    AccessDef, BinaryOp, ColumnDef, CompareOp, ConditionDef, Direction, Expr, ExprNode, Function, OrderDef, OriginDef,
-    Plan, Record, RoleDef, SelectionDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TestDef, TransactionDef,
-    UnaryOp, WindowDef,
+    AccessDef, Ahead, BinaryOp, CallerFields, ColumnDef, CompareOp, ConditionDef, Direction, Expr, ExprNode, Function,
+    OrderDef, OriginDef, Plan, Record, RoleDef, SelectionDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TestDef,
+    TransactionDef, UnaryOp, WindowDef,
 };
 
-/// A decimal of as many digits as there are.
+/// Returns a decimal of as many digits as there are.
 pub fn decimal(scale: u8) -> Type {
     Type::Decimal { digits: 18, scale }
 }
@@ -53,7 +53,7 @@ pub fn exists(role: &str) -> Expr {
     expr(ExprNode::Exists(role.into()))
 }
 
-/// `len(role)`, of a role that is all rows of its table.
+/// Makes `len(role)`, of a role that is all rows of its table.
 pub fn row_count(role: &str) -> Expr {
     expr(ExprNode::Rows(role.into()))
 }
@@ -62,7 +62,7 @@ pub fn for_rows(role: &str, body: Vec<Stmt>) -> Stmt {
     stmt(StmtNode::ForRows { variable: "row".into(), role: role.into(), body })
 }
 
-/// A role that is all rows of a table.
+/// Returns a role that is all rows of a table.
 pub fn all_rows(name: &str, table: &str) -> RoleDef {
     role(name, table, vec![], AccessDef::All)
 }
@@ -111,7 +111,7 @@ pub fn set(role: &str, column: &str, value: Expr) -> Stmt {
     stmt(StmtNode::Set { role: role.into(), column: column.into(), value })
 }
 
-/// `role.column += value`
+/// Makes `role.column += value`.
 pub fn increase(role: &str, column: &str, value: Expr) -> Stmt {
     set(role, column, add(cell(role, column), value))
 }
@@ -149,7 +149,7 @@ pub fn delete(role: &str) -> Stmt {
     stmt(StmtNode::Delete { role: role.into() })
 }
 
-/// A record whose schema is inferred.
+/// Returns a record whose schema is inferred.
 pub fn record(fields: Vec<(&str, Expr)>) -> Record {
     let fields = fields.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
     Record { fields, schema: None, event_time: None }
@@ -207,11 +207,20 @@ pub fn emitted(transaction: &str, name: &str) -> StreamRef {
     StreamRef::Emitted { transaction: transaction.into(), name: name.into() }
 }
 
-/// A source without event time.
+/// Returns a source without event time.
 pub fn source(name: &str, schema: Schema) -> StreamDef {
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false, remembers: None },
+        origin: OriginDef::Source {
+            schema,
+            event_time: None,
+            lateness: 0,
+            anchored: false,
+            remembers: None,
+            keys_max: None,
+            ahead: Ahead::ByInput,
+            caller: CallerFields::default(),
+        },
     }
 }
 
@@ -223,7 +232,7 @@ pub fn plan(name: &str, tables: Vec<TableDef>, streams: Vec<StreamDef>, transact
     Plan { tables, streams, transactions, ..PlanBuilder::new(name).build() }
 }
 
-/// A role that is the rows of a table that pass the conditions, in this order.
+/// Returns a role that is the rows of a table that pass the conditions, in this order.
 pub fn rows_of(name: &str, table: &str, conditions: Vec<ConditionDef>, order: Option<OrderDef>) -> RoleDef {
     RoleDef { selection: SelectionDef { conditions, order }, ..all_rows(name, table) }
 }

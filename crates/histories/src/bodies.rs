@@ -7,17 +7,20 @@ use crate::selections::{computed, one_rows, random_selection, rows_with};
 use crate::windows::{aggregates, usable};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 use tidemill_plan::{
-    AccessDef, BinaryOp, ColumnDef, Expr, ExprNode, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef,
+    AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef,
     TransactionDef,
 };
 
 /// Most rounds of a range loop.
 const ROUNDS_MAX: i64 = 4;
 
-/// How the variables of range loops begin.
+/// Most rounds of a loop that ends by its condition: more than are free.
+const ROUNDS_OF_WHILE: i64 = 120;
+
+/// The prefix of the variables of range loops.
 const COUNTER: &str = "i";
 
-/// What a transaction is made for.
+/// The task that a transaction is made for.
 pub struct Task<'a> {
     pub name: String,
     pub inputs: Vec<StreamRef>,
@@ -28,20 +31,20 @@ pub struct Task<'a> {
     pub tables: &'a [TableDef],
     /// Roughly how many statements a block has.
     pub statements: usize,
-    /// Whether it may emit many events for one.
+    /// A flag: whether it may emit many events for one.
     pub fans_out: bool,
-    /// See [`View::risk`].
+    /// The readiness to take operations that may fail, in percent, as [`View::risk`].
     pub risk: usize,
-    /// Whether it may read all rows of tables.
+    /// A flag: whether it may read all rows of tables.
     pub scans: bool,
 }
 
-/// What goes out under a name.
+/// An output stream under a name.
 struct Output {
     name: String,
     schema: Schema,
     event_time: Option<String>,
-    /// Whether the schema is written down; else it is inferred, from the one place of use.
+    /// A flag: whether the schema is written down; else it is inferred, from the one place of use.
     declared: bool,
     used: bool,
 }
@@ -61,17 +64,17 @@ struct Body<'a> {
     loops: Vec<Around>,
     /// The roles whose rows a loop around the point at hand goes over.
     scanned: Vec<String>,
-    /// How many loops of any kind are around.
+    /// The number of loops of any kind around the point at hand.
     loop_depth: usize,
     /// Roles whose row is taken to be there, rightly or not. Others are asked first.
     trusted: Vec<String>,
     outputs: Vec<Output>,
-    /// What is returned, if anything.
+    /// The record that is returned, if any.
     returned: Option<Output>,
     names: usize,
 }
 
-/// A random transaction.
+/// Returns a random transaction.
 pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     let mut roles = Vec::new();
     for number in 0..random.between(1, 4) {
@@ -115,7 +118,7 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     TransactionDef { name, inputs, over: None, join: None, nested: false, roles, body: statements }
 }
 
-/// What a key, filter or map can see: the event alone.
+/// Returns the view of a key, filter or map: the event alone.
 pub fn event_view(schema: &Schema, lists_open: bool, risk: usize) -> View {
     let mut view = View { risk, ..View::default() };
     for field in &schema.fields {
@@ -128,7 +131,7 @@ pub fn event_view(schema: &Schema, lists_open: bool, risk: usize) -> View {
     view
 }
 
-/// The fields of a list's elements, seen through a variable.
+/// Returns the fields of a list's elements, seen through a variable.
 fn elements(schema: &Schema, list: &str, variable: &str) -> Vec<Visible> {
     let index = schema.index_of(list).expect("a list of the event");
     let FieldType::List(item) = &schema.fields[index].ty else { unreachable!("chosen as a list") };
@@ -172,7 +175,7 @@ fn random_access(random: &mut Random, table: &TableDef) -> AccessDef {
     }
 }
 
-/// What keys and selections see: the event, and how many rows there are.
+/// Returns the view of keys and selections: the event, and the numbers of rows.
 fn key_view(task: &Task, earlier: &[RoleDef]) -> View {
     let mut view = event_view(task.schema, task.lists_open, 0);
     view.strict = true;
@@ -180,13 +183,14 @@ fn key_view(task: &Task, earlier: &[RoleDef]) -> View {
     view
 }
 
-/// How many rows the roles have that are not one row.
+/// Returns the numbers of rows of the roles that are not one row.
 fn row_counts(roles: &[RoleDef]) -> impl Iterator<Item = Visible> {
     let rows = roles.iter().filter(|role| role.access == AccessDef::All);
     rows.map(|role| Visible { expr: row_count(&role.name), ty: Type::Int.into(), bounded: true })
 }
 
-/// A row whose key is made of what rows of earlier roles have, where one has what is needed; or one for each of some rows.
+/// Returns a row whose key is made of what rows of earlier roles have, where one has what is needed; or one for each of
+/// some rows.
 fn dependent_role(random: &mut Random, task: &Task, name: String, earlier: &[RoleDef]) -> Option<RoleDef> {
     let table = random.pick(task.tables);
     let view = key_view(task, earlier);
@@ -204,7 +208,7 @@ fn dependent_role(random: &mut Random, task: &Task, name: String, earlier: &[Rol
     Some(RoleDef { each, ..RoleDef::row(name, &table.name, key, random_access(random, table)) })
 }
 
-/// One column of a key. Mostly a field as it is, so that rows are found.
+/// Returns an expression for a column of a key. Mostly a field as it is, so that rows are found.
 pub fn random_key(random: &mut Random, view: &View, ty: Type) -> Expr {
     let fits: Vec<&Visible> = view.values.iter().filter(|v| v.ty.ty == ty).collect();
     match (random.pick_any(&fits), ty) {
@@ -238,7 +242,7 @@ fn random_output(random: &mut Random, task: &Task, name: String) -> Output {
     Output { name, schema: Schema { fields }, event_time, declared, used: false }
 }
 
-/// A record of an output's schema.
+/// Returns a record of an output's schema.
 pub fn random_record(random: &mut Random, view: &View, input: &Schema, schema: &Schema, declared: bool) -> Record {
     let mut fields = Vec::new();
     for field in &schema.fields {
@@ -259,7 +263,7 @@ pub fn random_record(random: &mut Random, view: &View, input: &Schema, schema: &
 }
 
 impl Body<'_> {
-    /// What can be seen now.
+    /// Returns the view at the point at hand.
     fn view(&self) -> View {
         let mut view = event_view(self.task.schema, self.task.lists_open, self.task.risk);
         for around in &self.loops {
@@ -276,7 +280,7 @@ impl Body<'_> {
             for column in self.table(role).columns.iter().filter(|_| self.trusts(role)) {
                 if column.window.is_some() {
                     if usable(column, self.time()) {
-                        // What may be None fits in fewer places, so it is offered more often.
+                        // A value that may be None fits in fewer places, so it is offered more often.
                         let offers = |asked: &Visible| if asked.ty.nullable { 4 } else { 1 };
                         let asked = aggregates(&role.name, column).into_iter();
                         view.values.extend(asked.flat_map(|one| std::iter::repeat_n(one.clone(), offers(&one))));
@@ -290,12 +294,12 @@ impl Body<'_> {
         view
     }
 
-    /// The type of the event's time.
+    /// Returns the type of the event's time.
     fn time(&self) -> Option<Type> {
         Some(self.task.schema.fields[self.task.time?].scalar_type().expect("an event time is a scalar").ty)
     }
 
-    /// The roles that mean a row here.
+    /// Returns the roles that mean a row here.
     fn reachable(&self) -> Vec<&RoleDef> {
         let in_loop = |list: &String| self.loops.iter().any(|l| l.list == *list);
         let at_row = |rows: &String| self.scanned.contains(rows);
@@ -306,7 +310,7 @@ impl Body<'_> {
         self.roles.iter().filter(is_one).collect()
     }
 
-    /// Whether a missing row does no harm, or is not expected.
+    /// Returns whether a missing row does no harm, or is not expected.
     fn trusts(&self, role: &RoleDef) -> bool {
         matches!(role.access, AccessDef::Create | AccessDef::ReadDefault | AccessDef::All)
             || self.trusted.contains(&role.name)
@@ -327,7 +331,7 @@ impl Body<'_> {
         format!("{prefix}{}", self.names)
     }
 
-    /// A block with up to `depth` blocks within each other. What it sets is not sure to be set after.
+    /// Returns a block with up to `depth` blocks within each other. What it sets is not sure to be set after.
     fn block(&mut self, random: &mut Random, depth: usize) -> Vec<Stmt> {
         let before: Vec<bool> = self.locals.iter().map(|l| l.2).collect();
         let most = if self.loop_depth > 0 { self.task.statements.min(3) } else { self.task.statements };
@@ -379,7 +383,7 @@ impl Body<'_> {
             let (name, ty, _) = self.locals[number].clone();
             self.locals[number].2 = true;
             let counts = name.starts_with(COUNTER);
-            // What counts a range is never null; a sum is not.
+            // The counter of a range is never null; a sum may be.
             let value = match counts {
                 true => add(view.value(random, Type::Int, 1), int(1)),
                 false => view.storable(random, ty, 3),
@@ -460,6 +464,9 @@ impl Body<'_> {
     }
 
     fn for_range(&mut self, random: &mut Random, depth: usize) -> Stmt {
+        if random.chance(25) {
+            return self.repeat_while(random, depth);
+        }
         let view = self.view();
         let variable = self.name(COUNTER);
         let step = *random.pick(&[1, 1, 2, -1, -3]);
@@ -475,7 +482,24 @@ impl Body<'_> {
         for_range(&variable, start, stop, step, body)
     }
 
-    /// A loop over all rows of a table, if the transaction may have one here.
+    /// A loop that ends where a condition does not hold at the start of a round, and after few rounds.
+    fn repeat_while(&mut self, random: &mut Random, depth: usize) -> Stmt {
+        let (counter, variable) = (self.name("n"), self.name("w"));
+        let is_early = compare(CompareOp::Lt, local(&counter), int(random.int(0, ROUNDS_MAX)));
+        let condition = match random.chance(50) {
+            true => expr(ExprNode::All(vec![is_early, self.condition(random)])),
+            false => is_early,
+        };
+        let mut body = vec![
+            when(not(condition), vec![stmt(StmtNode::Break)], vec![]),
+            assign(&counter, add(local(&counter), int(1))),
+        ];
+        body.extend(self.loop_body(random, depth));
+        let first = assign(&counter, int(random.int(-1, 1)));
+        when(self.condition(random), vec![first, for_range(&variable, int(0), int(ROUNDS_OF_WHILE), 1, body)], vec![])
+    }
+
+    /// Returns a loop over all rows of a table, if the transaction may have one here.
     fn for_rows(&mut self, random: &mut Random, depth: usize) -> Option<Stmt> {
         let free = |role: &&RoleDef| role.access == AccessDef::All && !self.scanned.contains(&role.name);
         let roles: Vec<String> = self.roles.iter().filter(free).map(|role| role.name.clone()).collect();
@@ -483,7 +507,7 @@ impl Body<'_> {
         Some(self.for_rows_of(random, &role, depth))
     }
 
-    /// A loop over these rows. Mostly it writes a row that belongs to the one at hand, if there are such rows.
+    /// Returns a loop over these rows. Mostly it writes a row that belongs to the one at hand, if there are such rows.
     fn for_rows_of(&mut self, random: &mut Random, rows: &str, depth: usize) -> Stmt {
         self.scanned.push(rows.to_owned());
         let mut body = self.loop_body(random, depth);
@@ -512,7 +536,7 @@ impl Body<'_> {
             body.extend(self.count(random));
         }
         if random.chance(20) {
-            // What a round emits counts against the limit of memory.
+            // Events that a round emits count against the limit of memory.
             body.extend(self.emit(random));
         }
         self.loop_depth -= 1;
@@ -586,7 +610,7 @@ impl Body<'_> {
         Record { event_time: output.event_time.clone(), ..record }
     }
 
-    /// An early return.
+    /// Returns an early return.
     fn way_out(&mut self, random: &mut Random) -> Option<Stmt> {
         let record = match &self.returned {
             Some(output) if output.declared && random.chance(70) => Some(self.record(random, output)),
@@ -609,7 +633,7 @@ impl Body<'_> {
     }
 }
 
-/// A random item of a list.
+/// Returns a random item of a list.
 pub fn random_item(random: &mut Random, types: &[Type]) -> ListItem {
     if random.chance(40) {
         return ListItem::Scalar(ColumnType::required(*random.pick(types)));
@@ -622,7 +646,7 @@ pub fn random_item(random: &mut Random, types: &[Type]) -> ListItem {
     ListItem::Struct(columns)
 }
 
-/// Whether a record of these fields can be made from an event: its lists have to be there.
+/// Returns whether a record of these fields can be made from an event: its lists have to be there.
 pub fn can_make(input: &Schema, schema: &Schema) -> bool {
     let made = |field: &Field| match field.ty {
         FieldType::Scalar(_) => true,

@@ -1,7 +1,7 @@
 //! Random streams of calls, each with the transaction that is called.
 
 use crate::bodies::{Task, transaction_for};
-use crate::plans::{Takes, inputs, random_batches, random_source};
+use crate::plans::{Input, Takes, derived, inputs, random_batches, random_source};
 use crate::random::Random;
 use tidemill_model::{ColumnType, Field, Schema, Type};
 use tidemill_plan::{Origin, OriginDef, Plan, Stream, StreamDef, StreamRef};
@@ -9,23 +9,23 @@ use tidemill_plan::{Origin, OriginDef, Plan, Stream, StreamDef, StreamRef};
 /// The first field of each call: an int, by which a call can be told from all others of its stream.
 pub const CALL: &str = "call";
 
-/// For how long answers are kept, microseconds: longer than any history takes.
+/// The time for which answers are kept, microseconds: longer than any history takes.
 const REMEMBERS: i64 = 3_600_000_000;
 
-/// Whether the events of a source are calls.
+/// Returns whether the events of a source are calls.
 pub fn is_of_calls(stream: &Stream) -> bool {
     matches!(stream.origin, Origin::Source { .. }) && stream.schema.fields[0].name == CALL
 }
 
-/// What the streams of calls of a plan are like.
+/// The properties of a plan's streams of calls.
 pub struct CallsShape {
     /// The type of event times, if the plan has any.
     pub time: Option<Type>,
-    /// See [`Task::risk`].
+    /// The readiness to take operations that may fail, in percent, as [`Task::risk`].
     pub risk: usize,
-    /// Whether transactions may read all rows of tables.
+    /// A flag: whether transactions may read all rows of tables.
     pub scans: bool,
-    /// Whether there may be batches of calls.
+    /// A flag: whether there may be batches of calls.
     pub batches: bool,
 }
 
@@ -33,13 +33,19 @@ pub struct CallsShape {
 pub fn random_calls(random: &mut Random, plan: &mut Plan, shape: CallsShape) {
     for number in 0..random.between(1, 2) {
         let stream = random_stream(random, plan, number, shape.time);
-        let OriginDef::Source { schema, event_time, .. } = &stream.origin else { unreachable!("made as a source") };
+        // A copy of the random numbers is used, so that the rest of a plan is the same with and without.
+        let mut between = random.clone();
+        let (name, has_time) = (stream.name.clone(), stream_has_time(&stream));
+        let time = shape.time.filter(|_| has_time);
+        let batches = |random: &mut Random| random_batches(random, std::slice::from_ref(&stream), 8 + number, time);
+        plan.streams.push(stream.clone());
+        let input = before_procedure(&mut between, plan, &name, shape.risk);
         let task = Task {
             name: format!("t{}", plan.transactions.len()),
-            inputs: vec![StreamRef::Named(stream.name.clone())],
-            schema,
-            lists_open: true,
-            time: event_time.as_ref().and_then(|name| schema.index_of(name)),
+            inputs: vec![input.stream.clone()],
+            schema: &input.schema,
+            lists_open: input.lists_open,
+            time: input.event_time,
             tables: &plan.tables,
             statements: 4,
             fans_out: true,
@@ -47,14 +53,31 @@ pub fn random_calls(random: &mut Random, plan: &mut Plan, shape: CallsShape) {
             scans: shape.scans,
         };
         let procedure = transaction_for(random, &task);
-        let time = shape.time.filter(|_| event_time.is_some());
-        let batches = random_batches(random, std::slice::from_ref(&stream), 8 + number, time);
-        let batches = batches.filter(|_| shape.batches && random.chance(30));
-        plan.streams.push(stream);
+        let batches = batches(random).filter(|_| shape.batches && random.chance(30));
         plan.streams.extend(batches);
         plan.transactions.push(procedure);
         while random.chance(55) && follow(random, plan, &shape) {}
     }
+}
+
+fn stream_has_time(stream: &StreamDef) -> bool {
+    matches!(&stream.origin, OriginDef::Source { event_time: Some(_), .. })
+}
+
+/// Returns the input of the procedure of a stream of calls: in some plans, a filter or a map is between, or two.
+fn before_procedure(random: &mut Random, plan: &mut Plan, calls: &str, risk: usize) -> Input {
+    let takes = Takes { calls: true, ..Takes::default() };
+    let named = |inputs: Vec<Input>, name: &str| {
+        let stream = StreamRef::Named(name.to_owned());
+        inputs.into_iter().find(|input| input.stream == stream).expect("it was added")
+    };
+    let mut input = named(inputs(plan, takes), calls);
+    for step in 0..*random.pick(&[0, 0, 0, 1, 1, 2]) {
+        let name = format!("{calls}_{step}");
+        plan.streams.push(StreamDef { name: name.clone(), origin: derived(random, &input, &[], risk) });
+        input = named(inputs(plan, takes), &name);
+    }
+    input
 }
 
 /// Adds a transaction on something that the last one gives, if it gives anything.
@@ -83,7 +106,7 @@ fn follow(random: &mut Random, plan: &mut Plan, shape: &CallsShape) -> bool {
     true
 }
 
-/// A stream of calls. In some, each has the time of its position.
+/// Returns a stream of calls. In some, each has the time of its position.
 fn random_stream(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> StreamDef {
     let mut stream = random_source(random, plan, number, None);
     stream.name = format!("calls{number}");

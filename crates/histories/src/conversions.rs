@@ -7,10 +7,10 @@ use crate::random::Random;
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use tidemill_plan::{ColumnDef, ConvertDef, Plan, Stmt};
 
-/// How deep expressions are.
+/// The depth of expressions.
 const DEPTH: usize = 3;
 
-/// A program with a table, and a later version of it in which columns of the table have functions.
+/// Returns a program with a table, and a later version of it in which columns of the table have functions.
 pub fn conversion_plans(seed: u64) -> (Plan, Plan) {
     let mut random = Random::new(seed ^ 0xc0fe);
     let mut key_type = || match column_type(&mut random) {

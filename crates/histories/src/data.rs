@@ -7,22 +7,22 @@ use tidemill_plan::{Column, Origin, Program, Stream, Table, TableId};
 /// Rows that are there before the first event.
 pub type Preload = Vec<(TableId, Vec<Vec<Value>>)>;
 
-/// For each source its records in offset order.
+/// The records of each source, in offset order.
 pub type Records = Vec<Vec<Vec<Value>>>;
 
 /// Most rows that a table starts with.
 const ROWS_MAX: usize = 300;
 
-/// How many different keys there are.
+/// The number of different keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// A handful, each of them hot.
+    /// A few keys, each of them hot.
     Few,
-    /// So many that rows are rarely met again.
+    /// A number so large that rows are rarely met again.
     Many,
 }
 
-/// In which order the times of a source's events come.
+/// The order of the times of a source's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Never backwards; often the same again.
@@ -33,23 +33,23 @@ pub enum Order {
     Wild,
 }
 
-/// What data is like.
+/// The properties of random data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataShape {
     /// Most events of a source; one in eight sources is empty.
     pub events_max: usize,
-    /// How many different keys.
+    /// The number of different keys.
     pub keys: Keys,
-    /// In percent, values at the ends of their type: extreme numbers, long and strange texts.
+    /// The share of values at the ends of their type, in percent: extreme numbers, long and strange texts.
     pub extremes: usize,
-    /// In percent, nulls where they may be.
+    /// The share of nulls where they may be, in percent.
     pub nulls: usize,
     /// The order of times.
     pub order: Order,
 }
 
 impl DataShape {
-    /// A shape that is a function of the seed.
+    /// Returns a shape that is a function of the seed.
     pub fn random(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x5a5a);
         DataShape {
@@ -62,7 +62,7 @@ impl DataShape {
     }
 }
 
-/// Rows to start with and records for each source, as a function of program, seed and shape.
+/// Returns the rows to start with and records for each source, as a function of program, seed and shape.
 pub fn random_data(program: &Program, seed: u64, shape: DataShape) -> (Preload, Records) {
     let is_timer = |s: &Stream| matches!(&s.origin, Origin::Due(due) if due.begins_instant() || due.is_rows());
     let has_timers = program.streams.iter().any(is_timer);
@@ -91,7 +91,7 @@ const STRANGE: [&str; 9] =
     ["ß", "İstanbul", "Ὀδυσσεύς", "日本", "e\u{301}", "\u{a0}x\u{2003}", "🦀", "-9223372036854775808", "nan"];
 
 impl Values {
-    /// Most of the rows that keys like those of the events would find.
+    /// Returns most of the rows that keys like those of the events would find.
     fn rows(&mut self, table: &Table) -> Vec<Vec<Value>> {
         let mut rows: Vec<Vec<Value>> = Vec::new();
         let wanted = match self.shape.keys {
@@ -103,7 +103,12 @@ impl Values {
             Keys::Many => ROWS_MAX,
         };
         for _ in 0..wanted {
-            let cell = |c: &Column| if c.window.is_some() { Value::Bytes(Vec::new()) } else { self.value(c.ty) };
+            let cell = |c: &Column| match c.window {
+                Some(_) => Value::Bytes(Vec::new()),
+                // Nothing has written the rows that there are at first.
+                None if table.expire.is_some() && c.name == "gone_at" => Value::Null,
+                None => self.value(c.ty),
+            };
             let row: Vec<Value> = table.columns.iter().map(cell).collect();
             let known = |other: &Vec<Value>| table.key.iter().all(|&k| other[k] == row[k]);
             if !rows.iter().any(known) {
@@ -190,7 +195,7 @@ impl Values {
         if few { text.to_owned() } else { format!("{text}{}", self.random.below(6)) }
     }
 
-    /// A value at the end of its type, or a strange one.
+    /// Returns a value at the end of its type, or a strange one.
     fn extreme(&mut self, ty: Type) -> Value {
         let random = &mut self.random;
         let word = *random.pick(&[i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1, 1 << 53, -1, 1 << 32]);
@@ -224,7 +229,7 @@ impl Values {
     }
 }
 
-/// A number by random bits; one of five is such that its sums depend on where they are rounded.
+/// Returns a number by random bits; one of five is such that its sums depend on where they are rounded.
 fn float(bits: usize) -> f64 {
     const NEAR: [f64; 8] = [0.0, 0.1, 0.7, 1.0, -2.5, 1.5, -3.9, 1e6];
     const WIDE: [f64; 10] = [1e16, -1e16, 1e300, -1e300, 1e308, -1e308, 1e-12, -1e-12, 5e-324, -0.0];

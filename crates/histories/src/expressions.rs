@@ -1,21 +1,22 @@
 //! Random expressions of a wanted type, over what can be seen at a point of a plan.
 
 use crate::ast::*;
+use crate::over::random_periods;
 use crate::random::Random;
 use tidemill_model::{ColumnType, Type, Value, format_decimal};
-use tidemill_plan::{BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp};
+use tidemill_plan::{BinaryOp, CompareOp, DatePart, Expr, ExprNode, Function, UnaryOp};
 
 /// Something that an expression can read.
 #[derive(Clone, Debug)]
 pub struct Visible {
     pub expr: Expr,
     pub ty: ColumnType,
-    /// Whether its length is that of the input, so that texts made of it cannot grow from event to
+    /// A flag: whether its length is bounded by that of the input, so that texts made of it cannot grow from event to
     /// event. Cells and locals can.
     pub bounded: bool,
 }
 
-/// What can be seen at a point.
+/// The values that expressions can use at a point.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub values: Vec<Visible>,
@@ -23,9 +24,9 @@ pub struct View {
     pub roles: Vec<String>,
     /// Lists whose length can be asked.
     pub lists: Vec<String>,
-    /// Whether expressions must not be able to fail, as in keys.
+    /// A flag: whether expressions must not be able to fail, as in keys.
     pub strict: bool,
-    /// In percent, how readily an operation is taken that fails for common values.
+    /// The readiness to take an operation that fails for common values, in percent.
     pub risk: usize,
 }
 
@@ -34,7 +35,22 @@ const COLUMN_TYPES: [Type; 7] = [Type::Int, Type::Str, Type::Int, Type::Float, T
 const COMPARISONS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
 
-/// A type that a column can have.
+/// Functions of one float.
+pub const FUNCTIONS: [Function; 8] = [
+    Function::Sqrt,
+    Function::Exp,
+    Function::Log,
+    Function::Log2,
+    Function::Log10,
+    Function::Sin,
+    Function::Cos,
+    Function::Tan,
+];
+
+/// Functions of two floats.
+pub const FUNCTIONS_OF_TWO: [Function; 4] = [Function::Fmod, Function::Pow, Function::Atan2, Function::Hypot];
+
+/// Returns a type that a column can have.
 pub fn column_type(random: &mut Random) -> Type {
     if random.chance(20) {
         let scale = *random.pick(&[0, 1, 2, 2, 4, 7]);
@@ -44,7 +60,7 @@ pub fn column_type(random: &mut Random) -> Type {
     *random.pick(&COLUMN_TYPES)
 }
 
-/// Whether values of one type need no conversion to be of the other, digits aside.
+/// Returns whether values of one type need no conversion to be of the other, digits aside.
 pub fn same(left: Type, right: Type) -> bool {
     match (left, right) {
         (Type::Decimal { scale: l, .. }, Type::Decimal { scale: r, .. }) => l == r,
@@ -53,7 +69,7 @@ pub fn same(left: Type, right: Type) -> bool {
 }
 
 impl View {
-    /// A value for a column, local or field of a type, now and then `None` or one that is converted.
+    /// Returns a value for a column, local or field of a type, now and then `None` or one that is converted.
     pub fn storable(&self, random: &mut Random, ty: ColumnType, depth: usize) -> Expr {
         if ty.nullable && random.chance(15) {
             return literal(Value::Null);
@@ -74,7 +90,7 @@ impl View {
         }
     }
 
-    /// A value of a type, possibly nullable. The scale of a decimal is kept, its digits are not.
+    /// Returns a value of a type, possibly nullable. The scale of a decimal is kept, its digits are not.
     pub fn value(&self, random: &mut Random, want: Type, depth: usize) -> Expr {
         if depth == 0 || random.chance(25) {
             return self.leaf(random, want);
@@ -97,13 +113,13 @@ impl View {
         }
     }
 
-    /// A value of one of some types.
+    /// Returns a value of one of some types.
     fn one_of(&self, random: &mut Random, types: &[Type], depth: usize) -> Expr {
         let ty = *random.pick(types);
         self.value(random, ty, depth)
     }
 
-    /// Something that is there, or a literal.
+    /// Returns a random value that is in scope, or a literal.
     fn leaf(&self, random: &mut Random, want: Type) -> Expr {
         self.leaf_among(random, want, |_| true)
     }
@@ -118,7 +134,7 @@ impl View {
         }
     }
 
-    /// Whether to take a risk.
+    /// Draws whether to take a risk.
     fn dares(&self, random: &mut Random) -> bool {
         !self.strict && random.chance(self.risk)
     }
@@ -188,7 +204,7 @@ impl View {
 
     fn int(&self, random: &mut Random, depth: usize) -> Expr {
         let of = |random: &mut Random, ty| self.value(random, ty, depth);
-        match random.below(22) {
+        match random.below(25) {
             0..6 if !self.strict => {
                 let op = *random.pick(&[BinaryOp::Add, BinaryOp::Sub]);
                 binary(op, of(random, Type::Int), of(random, Type::Int))
@@ -217,7 +233,26 @@ impl View {
                 call(function, [of(random, Type::Float)])
             }
             18 if self.dares(random) => call(Function::Int, [of(random, Type::Str)]),
+            19 if random.chance(50) => {
+                let function = *random.pick(&[Function::Floor, Function::Ceil, Function::Trunc]);
+                let of_float = !self.strict && random.chance(50);
+                let types = if of_float { [Type::Float, Type::Int] } else { [decimal(2), decimal(1)] };
+                call(function, [self.one_of(random, &types, depth)])
+            }
             19 => call(Function::Round, [self.one_of(random, &[decimal(2), decimal(1), Type::Int], depth)]),
+            22 => {
+                let (start, end) = (*random.pick(&[0, 0, 1, -2]), *random.pick(&[i64::MAX, i64::MAX, 2, -1]));
+                call(Function::Find, [of(random, Type::Str), of(random, Type::Str), int(start), int(end)])
+            }
+            23 => {
+                let separator = self.separator(random);
+                call(Function::SplitCount, [of(random, Type::Str), separator, int(*random.pick(&[-1, -1, 1]))])
+            }
+            24 => {
+                let (part, zone) = (*random.pick(&DatePart::ALL), random_periods(random).zone);
+                let time = self.moment(random, depth);
+                expr(ExprNode::DatePart { part, zone, time: Box::new(time) })
+            }
             20 if !self.strict => {
                 let ty = *random.pick(&[Type::Duration, Type::Time]);
                 call(Function::TotalMicroseconds, [of(random, ty)])
@@ -234,7 +269,7 @@ impl View {
 
     fn float(&self, random: &mut Random, depth: usize) -> Expr {
         let of = |random: &mut Random, ty| self.value(random, ty, depth);
-        match random.below(16) {
+        match random.below(18) {
             0..4 => {
                 let op = *random.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul]);
                 let right = *random.pick(&[Type::Float, Type::Float, Type::Int]);
@@ -264,6 +299,14 @@ impl View {
             11 => unary(UnaryOp::Neg, of(random, Type::Float)),
             12 => call(Function::Abs, [of(random, Type::Float)]),
             13 | 14 if self.dares(random) => call(Function::Float, [of(random, Type::Str)]),
+            15 if !self.strict => {
+                let ty = *random.pick(&[Type::Float, Type::Float, Type::Int]);
+                call(*random.pick(&FUNCTIONS), [of(random, ty)])
+            }
+            16 => {
+                let function = *random.pick(if self.strict { &FUNCTIONS_OF_TWO[2..] } else { &FUNCTIONS_OF_TWO });
+                call(function, [of(random, Type::Float), of(random, Type::Float)])
+            }
             _ => self.extreme(random, Type::Float, depth),
         }
     }
@@ -300,6 +343,16 @@ impl View {
             }
             _ => self.extreme(random, decimal(scale), depth),
         }
+    }
+
+    /// A time of any year.
+    fn moment(&self, random: &mut Random, depth: usize) -> Expr {
+        let time = self.value(random, Type::Time, depth);
+        if self.strict {
+            return time;
+        }
+        let days = int(*random.pick(&[0, 58, 365, 10_957, 19_782, -719_163, -1, 100_000_000]));
+        binary(BinaryOp::Add, time, call(Function::Days, [days]))
     }
 
     fn time(&self, random: &mut Random, depth: usize) -> Expr {
@@ -344,7 +397,33 @@ impl View {
     }
 
     fn str(&self, random: &mut Random, depth: usize) -> Expr {
-        match random.below(8) {
+        match random.below(14) {
+            8 => {
+                let [start, stop] = [0; 2].map(|_| int(*random.pick(&[0, 1, 2, 5, -1, -2, i64::MAX])));
+                call(Function::Slice, [self.value(random, Type::Str, depth), start, stop])
+            }
+            9 if self.dares(random) => {
+                let place = *random.pick(&[0, 0, 1, -1, 2]);
+                call(Function::At, [self.value(random, Type::Str, depth), int(place)])
+            }
+            10 => {
+                let (old, new) = (*random.pick(&["a", "b", "ab", " "]), *random.pick(&["", "a", "b"]));
+                let count = *random.pick(&[-1, -1, 0, 1, 2]);
+                call(Function::Replace, [self.value(random, Type::Str, depth), text(old), text(new), int(count)])
+            }
+            // One that grows, so that it is made of something short.
+            11 if !self.strict => {
+                let of = |random: &mut Random| self.leaf_among(random, Type::Str, |v| v.bounded);
+                let new = *random.pick(&["xyz", "-", "ß"]);
+                call(Function::Replace, [of(random), constant(random, Type::Str), text(new), int(-1)])
+            }
+            12 => call(Function::Zfill, [self.value(random, Type::Str, depth), int(*random.pick(&[3, 6]))]),
+            13 if self.dares(random) => {
+                let separator = self.separator(random);
+                let (most, index) = (*random.pick(&[-1, -1, 1]), *random.pick(&[0, 0, 1, -1]));
+                let arguments = [self.value(random, Type::Str, depth), separator, int(most), int(index)];
+                call(Function::SplitPart, arguments)
+            }
             0..3 => self.joined(random, Type::Str),
             3..6 => {
                 let function = *random.pick(&[Function::Lower, Function::Upper, Function::Strip]);
@@ -357,8 +436,21 @@ impl View {
         }
     }
 
-    /// Two texts (or bytes) joined, in a way that nothing can grow without end: of the event alone,
-    /// or of anything short.
+    /// Returns a random separator of texts.
+    fn separator(&self, random: &mut Random) -> Expr {
+        match random.below(4) {
+            0 => literal(Value::Null),
+            // A constant one that is empty is refused.
+            1 if self.dares(random) => match self.leaf(random, Type::Str) {
+                Expr { node: ExprNode::Literal(_), .. } => text("ab"),
+                separator => separator,
+            },
+            _ => text(random.pick::<&str>(&["a", "b", " "])),
+        }
+    }
+
+    /// Returns two texts (or bytes) joined, in a way that nothing can grow without end: of the event alone, or of
+    /// anything short.
     fn joined(&self, random: &mut Random, ty: Type) -> Expr {
         let bounded = |random: &mut Random| self.leaf_among(random, ty, |v| v.bounded);
         if self.strict || random.chance(50) {
@@ -369,7 +461,7 @@ impl View {
         if_else(short, add(left, right.clone()), right)
     }
 
-    /// `min` or `max` of some.
+    /// Returns the `min` or `max` of some random expressions.
     fn extreme(&self, random: &mut Random, ty: Type, depth: usize) -> Expr {
         let function = *random.pick(&[Function::Min, Function::Max]);
         let mut arguments = Vec::new();
@@ -380,7 +472,7 @@ impl View {
     }
 }
 
-/// A literal of a type; small, so that it fits wherever it is put.
+/// Returns a literal of a type; small, so that it fits wherever it is put.
 pub fn constant(random: &mut Random, ty: Type) -> Expr {
     match ty {
         Type::Bool => literal(Value::Bool(random.chance(50))),

@@ -10,7 +10,7 @@ use tidemill_plan::{KeyGroupsDef, Plan};
 /// The fields of events that say in which zone they are; some transactions do not keep to the first.
 const ZONES: [&str; 2] = ["kind", "amount"];
 
-/// A plan that is a function of the seed, and valid: transactions that can be taken apart, in groups.
+/// Returns a plan that is a function of the seed, and valid: transactions that can be taken apart, in groups.
 pub fn random_group_plan(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x9409);
     let mut plan = random_apart_plan(seed);

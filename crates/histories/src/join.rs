@@ -11,8 +11,8 @@ use tidemill_plan::{
 /// A scalar field.
 type Scalar<'a> = (&'a str, Type);
 
-/// A join of two streams with their schemas; none where no fields can be equal. Not every one can be: a stream may not hold
-/// its time.
+/// Returns a join of two streams with their schemas; none where no fields can be equal. Not every one can be: a stream
+/// may not hold its time.
 pub fn random_join(
     random: &mut Random,
     name: &str,

@@ -41,11 +41,11 @@ pub struct History {
     pub plan: Plan,
     /// Rows that are there before the first event, in column order.
     pub preload: Vec<(TableId, Vec<Vec<Value>>)>,
-    /// For each source its records in offset order.
+    /// The records of each source, in offset order.
     pub sources: Vec<Vec<Vec<Value>>>,
 }
 
-/// A random plan of any kind: what a seed means to the differential test.
+/// Returns a random plan of any kind: what a seed means to the differential test.
 pub fn mixed_plan(seed: u64) -> Plan {
     let plan = match seed % 4 {
         0 => random_plan(seed, PlanSize::Large),
@@ -56,14 +56,14 @@ pub fn mixed_plan(seed: u64) -> Plan {
     Plan { limits: random_limits(seed), ..plan }
 }
 
-/// A random plan whose programs are called.
+/// Returns a random plan whose programs are called.
 pub fn mixed_call_plan(seed: u64) -> Plan {
     let size = [PlanSize::Large, PlanSize::Small, PlanSize::Medium][seed as usize % 3];
     Plan { limits: random_limits(seed), ..random_call_plan(seed, size) }
 }
 
-/// In every third plan limits so low that its transactions meet them. They come of numbers of their own, so that the
-/// rest of a plan is the same with and without.
+/// Returns limits so low, in every third plan, that its transactions meet them. They come of numbers of their own, so
+/// that the rest of a plan is the same with and without.
 fn random_limits(seed: u64) -> Limits {
     let mut random = Random::new(seed ^ 0x1131);
     match random.chance(33) {
@@ -72,7 +72,7 @@ fn random_limits(seed: u64) -> Limits {
     }
 }
 
-/// A random plan with random data.
+/// Returns a random plan with random data.
 pub fn random_history(seed: u64, size: PlanSize) -> History {
     let plan = Plan { limits: random_limits(seed), ..random_plan(seed, size) };
     let program = analyze(&plan).expect("random plans are valid");
@@ -80,8 +80,8 @@ pub fn random_history(seed: u64, size: PlanSize) -> History {
     History { plan, preload, sources }
 }
 
-/// Whether two values are the same to the bit, but for the payload of NaN: which NaN an operation
-/// gives is up to the processor and the compiler, and no expression can tell.
+/// Returns whether two values are the same to the bit, but for the payload of NaN: which NaN an operation gives is up
+/// to the processor and the compiler, and no expression can tell.
 pub fn same_value(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Float(l), Value::Float(r)) => l.to_bits() == r.to_bits() || (l.is_nan() && r.is_nan()),
@@ -90,7 +90,7 @@ pub fn same_value(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// [`same_value`] for rows or events.
+/// Returns whether two lists of rows or events are equal, value by value ([`same_value`]).
 pub fn same_rows(left: &[Vec<Value>], right: &[Vec<Value>]) -> bool {
     let same_row =
         |(l, r): (&Vec<Value>, &Vec<Value>)| l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same_value(l, r));

@@ -12,7 +12,7 @@ use tidemill_plan::{
 /// A table of which each row is to have results, and a group that is its key.
 pub type Rows = (String, Vec<(String, Expr)>);
 
-/// A window over a stream of a schema; not every one can be: a stream may not hold its time.
+/// Returns a window over a stream of a schema; not every one can be: a stream may not hold its time.
 pub fn random_over(
     random: &mut Random,
     name: &str,
@@ -104,8 +104,8 @@ pub fn random_over(
     TransactionDef { body, ..operator(name, input, over) }
 }
 
-/// A window whose events may be folded apart ([`tidemill_plan::Fold`]), if the program lets them: of time, with aggregates
-/// of which partial ones can be merged.
+/// Returns a window whose events may be folded apart ([`tidemill_plan::Fold`]), if the program lets them: of time, with
+/// aggregates of which partial ones can be merged.
 fn random_plain(
     random: &mut Random,
     name: &str,
@@ -155,7 +155,7 @@ fn random_plain(
     TransactionDef { body, ..operator(name, input, over) }
 }
 
-/// Now and then a table of which each row is to have results.
+/// Returns, now and then, a table of which each row is to have results.
 pub fn random_rows(random: &mut Random, schema: &Schema, tables: &[TableDef]) -> Option<Rows> {
     let table = random.pick_any(tables).filter(|_| random.chance(50))?;
     let mut parts: Vec<(String, Expr)> = Vec::new();
@@ -171,7 +171,8 @@ pub fn random_rows(random: &mut Random, schema: &Schema, tables: &[TableDef]) ->
     Some((table.name.clone(), parts))
 }
 
-/// Now and then an aggregate as users write it: the number of events, the least value, and the sum, which may overflow.
+/// Returns, now and then, an aggregate as users write it: the number of events, the least value, and the sum, which may
+/// overflow.
 fn random_own(random: &mut Random, scalars: &[(&str, Type)], windows: &WindowsDef) -> Option<OwnDef> {
     let ints: Vec<&str> = scalars.iter().filter(|(_, ty)| *ty == Type::Int).map(|(name, _)| *name).collect();
     let value = event(random.pick_any(&ints).filter(|_| random.chance(25))?);
@@ -202,7 +203,7 @@ fn random_own(random: &mut Random, scalars: &[(&str, Type)], windows: &WindowsDe
     Some(OwnDef { name: "own".into(), state, add, merge: merges.then_some(merge) })
 }
 
-/// A window over a stream without a body.
+/// Returns a window over a stream without a body.
 fn operator(name: &str, input: StreamRef, over: Option<OverDef>) -> TransactionDef {
     TransactionDef {
         name: name.into(),
@@ -257,7 +258,7 @@ pub fn random_periods(random: &mut Random) -> Periods {
     Periods { unit, zone: Zone { name: "Some/Where".into(), offset, changes } }
 }
 
-/// A top by a field of a schema, if it has one that can be.
+/// Returns a top by a field of a schema, if it has one that can be.
 fn random_top(random: &mut Random, schema: &Schema) -> Option<TopDef> {
     let is_ranked = |ty: Type| matches!(ty, Type::Int | Type::Float | Type::Time | Type::Decimal { .. });
     let ranked: Vec<&str> = schema
@@ -272,7 +273,7 @@ fn random_top(random: &mut Random, schema: &Schema) -> Option<TopDef> {
     Some(TopDef { count: random.between(1, 3) as i64, by, ties: random.chance(50) })
 }
 
-/// Now and then a distance of early results.
+/// Returns, now and then, a distance of early results.
 fn random_early(random: &mut Random, windows: &WindowsDef) -> Option<Value> {
     let parts = *random.pick(&[0, 2, 5]);
     let part = |length: i64| Some(length / parts).filter(|_| length % parts == 0);

@@ -8,22 +8,22 @@ use crate::expressions::column_type;
 use crate::join::random_join;
 use crate::over::{random_over, random_rows};
 use crate::random::Random;
-use crate::wakes::random_wakes;
+use crate::wakes::{random_expiry, random_wakes};
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    BatchSizeDef, ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef, StreamId, StreamRef,
-    TableDef, TransactionId, analyze,
+    Ahead, BatchSizeDef, CallerFields, ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef,
+    StreamId, StreamRef, TableDef, TransactionDef, TransactionId, analyze,
 };
 
-/// How large a plan is.
+/// The size of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanSize {
     /// One table, one transaction of a few statements: for failures to be looked at.
     Small,
     /// Some of everything.
     Medium,
-    /// As much as there may be.
+    /// Everything in large numbers.
     Large,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct Input {
     pub level: usize,
 }
 
-/// A plan that is a function of the seed, and valid. Its sources are read.
+/// Returns a plan that is a function of the seed, and valid. Its sources are read.
 pub fn random_plan(seed: u64, size: PlanSize) -> Plan {
     plan_with(seed, size, None)
 }
 
-/// The same with streams of calls besides.
+/// Returns a random plan with streams of calls in addition.
 pub fn random_call_plan(seed: u64, size: PlanSize) -> Plan {
     plan_with(seed, size, Some(Random::new(seed ^ 0xca_115)))
 }
@@ -70,7 +70,7 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
     }
     // In some plans nothing is due but wakes.
     let only_wakes = time.is_some() && plan.streams.len() <= sources_max && Random::new(seed ^ 0x3a_7e).chance(25);
-    // Of numbers of its own, too.
+    // Batches have random numbers of their own, too.
     let mut batches = Random::new(seed ^ 0x0b_a7_c4);
     if size != PlanSize::Small && batches.chance(25) && !only_wakes {
         for number in 0..batches.between(1, 2) {
@@ -84,7 +84,7 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
     };
     // Few plans are so daring that most of their transactions abort.
     let risk = *random.pick(&[0, 3, 5, 10, 20, 50]);
-    // Of numbers of its own, so that the other plans are the same as without.
+    // Late inputs have random numbers of their own, so that the other plans are the same as without.
     let late = time.is_some() && Random::new(seed ^ 0x1a_7e).chance(40) && !only_wakes;
     // Few plans read all rows of tables: their events are followed one by one.
     let scans = Random::new(seed ^ 0x05_ca_45).chance(15);
@@ -101,7 +101,8 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
         let built = Level { level, size, risk, takes, scans };
         built.derive(&mut random, &mut plan);
         if let Some(time) = time.filter(|_| random.chance(35) && !only_wakes) {
-            // Of numbers of its own, so that the rest of a plan is the same with and without.
+            // Windows of rows have random numbers of their own, so that the rest of a plan is the same with and
+            // without.
             let mut rows = Random::new(seed ^ 0x20_45 ^ level as u64);
             built.window(&mut random, &mut rows, &mut plan, time);
         }
@@ -117,7 +118,7 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
                 plan.transactions.pop();
             }
         }
-        // Of numbers of their own, so that the rest of a plan is the same with and without.
+        // Wakes have random numbers of their own, so that the rest of a plan is the same with and without.
         let mut own = Random::new(seed ^ 0x3a_4e5);
         if let Some(time) = time.filter(|_| only_wakes || level == 0 && own.chance(50)) {
             random_wakes(&mut own, &mut plan, time, risk);
@@ -136,6 +137,9 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
     if nests.chance(nests_chance) {
         nest(&mut nests, &mut plan);
     }
+    if let Some(time) = time {
+        random_expiry(seed, &mut plan, time, risk);
+    }
     random_changes(seed, &mut plan);
     for number in 0..random.below(4) {
         let inputs = inputs(&plan, takes);
@@ -145,7 +149,7 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
     plan
 }
 
-/// Whether a transaction runs on rows that are woken.
+/// Returns whether a transaction runs on rows that are woken.
 fn has_woken(plan: &Plan) -> bool {
     plan.transactions.iter().flat_map(|t| &t.inputs).any(|input| matches!(input, StreamRef::Woken(_)))
 }
@@ -234,7 +238,7 @@ fn random_default(random: &mut Random, ty: ColumnType) -> Value {
     }
 }
 
-/// A source whose events have fields for the keys of all tables, and others.
+/// Returns a source whose events have fields for the keys of all tables, and others.
 pub(crate) fn random_source(random: &mut Random, plan: &Plan, number: usize, time: Option<Type>) -> StreamDef {
     let keys: Vec<Type> = plan.tables.iter().flat_map(|t| &t.columns).filter(|c| c.key).map(|c| c.ty.ty).collect();
     let mut fields = Vec::new();
@@ -262,11 +266,20 @@ pub(crate) fn random_source(random: &mut Random, plan: &Plan, number: usize, tim
     let lateness = if time.is_some() { *random.pick(&[0, 0, 3, 20, -2]) } else { 0 };
     StreamDef {
         name: format!("source{number}"),
-        origin: OriginDef::Source { schema, event_time, lateness, anchored: false, remembers: None },
+        origin: OriginDef::Source {
+            schema,
+            event_time,
+            lateness,
+            anchored: false,
+            remembers: None,
+            keys_max: None,
+            ahead: Ahead::ByInput,
+            caller: CallerFields::default(),
+        },
     }
 }
 
-/// Batches of a source whose events have no lists.
+/// Returns batches of a random source whose events have no lists, if there is one.
 pub(crate) fn random_batches(
     random: &mut Random,
     streams: &[StreamDef],
@@ -305,15 +318,7 @@ impl Level {
             let inputs = inputs(plan, self.takes);
             let near: Vec<&Input> = inputs.iter().filter(|i| i.level == self.level).collect();
             let Some(input) = random.pick_any(&near) else { return };
-            let view = event_view(&input.schema, input.lists_open, self.risk.max(5));
-            let stream = input.stream.clone();
-            let origin = if random.chance(50) {
-                let parts = vec![view.value(random, Type::Bool, 3), view.value(random, Type::Bool, 3)];
-                let predicate = expr(tidemill_plan::ExprNode::Any(parts));
-                OriginDef::Filter { input: stream, predicate }
-            } else {
-                OriginDef::Map { input: stream, record: random_map(random, input, &inputs, self.risk) }
-            };
+            let origin = derived(random, input, &inputs, self.risk);
             plan.streams.push(StreamDef { name: format!("stream{}", plan.streams.len()), origin });
         }
     }
@@ -326,7 +331,10 @@ impl Level {
             let Some(input) = random.pick_any(&near) else { return };
             let name = format!("window{}", plan.transactions.len());
             let of = random_rows(rows, &input.schema, &plan.tables);
-            let window = random_over(random, &name, input.stream.clone(), &input.schema, time, of);
+            let mut window = random_over(random, &name, input.stream.clone(), &input.schema, time, of);
+            if self.takes.late && rows.clone().chance(60) {
+                count_late(plan, &mut window);
+            }
             plan.transactions.push(window);
             if analyze(plan).is_err() {
                 plan.transactions.pop();
@@ -392,7 +400,32 @@ impl Level {
     }
 }
 
-/// A map to fields of its own, or to those of another stream, so that both can go one way.
+/// Lets first events of a source with event times count those that are late.
+fn count_late(plan: &Plan, window: &mut TransactionDef) {
+    let is_of_first = window.over.as_ref().is_some_and(|over| over.first.is_some());
+    let [StreamRef::Named(name)] = &window.inputs[..] else { return };
+    let has_times =
+        |origin: &OriginDef| matches!(origin, OriginDef::Source { event_time: Some(_), anchored: false, .. });
+    let is_source = plan.streams.iter().any(|stream| stream.name == *name && has_times(&stream.origin));
+    if is_of_first && is_source {
+        window.inputs.push(StreamRef::Late(name.clone()));
+    }
+}
+
+/// Returns a filter or a map of a stream.
+pub(crate) fn derived(random: &mut Random, input: &Input, inputs: &[Input], risk: usize) -> OriginDef {
+    let view = event_view(&input.schema, input.lists_open, risk.max(5));
+    let stream = input.stream.clone();
+    if random.chance(50) {
+        let parts = vec![view.value(random, Type::Bool, 3), view.value(random, Type::Bool, 3)];
+        let predicate = expr(tidemill_plan::ExprNode::Any(parts));
+        OriginDef::Filter { input: stream, predicate }
+    } else {
+        OriginDef::Map { input: stream, record: random_map(random, input, inputs, risk) }
+    }
+}
+
+/// Returns a map to fields of its own, or to those of another stream, so that both can go one way.
 fn random_map(random: &mut Random, input: &Input, inputs: &[Input], risk: usize) -> Record {
     let view = event_view(&input.schema, input.lists_open, risk);
     let is_name = |f: &Field| !f.name.contains('.');
@@ -418,28 +451,29 @@ fn random_map(random: &mut Random, input: &Input, inputs: &[Input], risk: usize)
     random_record(random, &view, &input.schema, &Schema { fields }, declared)
 }
 
-/// Which streams are inputs in some plans only.
+/// The streams that are inputs in some plans only.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Takes {
-    /// Those of late events.
-    late: bool,
-    /// Those of calls, each of which has its procedure. With another transaction, a stream has none that can be called.
-    calls: bool,
+    /// A flag: whether late events are inputs.
+    pub late: bool,
+    /// A flag: whether streams of calls, each of which has its procedure, are inputs. With another transaction, a
+    /// stream has none that can be called.
+    pub calls: bool,
 }
 
-/// All streams that filters, maps and transactions can have as input.
+/// Returns all streams that filters, maps and transactions can have as input.
 pub(crate) fn inputs(plan: &Plan, takes: Takes) -> Vec<Input> {
     let program = match analyze(plan) {
         Ok(program) => program,
         Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
     };
     let mut inputs = Vec::new();
-    // What windows are made of has names with a dot.
+    // Hidden streams, which windows are made of, have names with a dot.
     for (id, stream) in program.streams.iter_enumerated().filter(|(id, _)| !is_hidden(&program, *id)) {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
         let is_late = program.late_of(id).is_some();
-        if is_late && !takes.late || is_of_calls(stream) && !takes.calls {
+        if is_late && !takes.late || is_of_calls(&program.streams[stream.root]) && !takes.calls {
             continue;
         }
         let is_late = is_late || matches!(program.streams[stream.root].origin, Origin::LateRoot(_));
@@ -457,7 +491,7 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
         Origin::Committed(t) => of(t) && program.transactions[t].name != program.streams[id].name,
         Origin::Aborted(t) => of(t) || program.gives_first(t),
         Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
-        Origin::Due(ref due) if due.is_wakes() => false,
+        Origin::Due(ref due) if due.is_wakes() => due.is_expiry(program),
         Origin::LateRoot(_) => true,
         Origin::Map { .. } if program.late_of(id).is_some() => false,
         Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
@@ -465,11 +499,11 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
     }
 }
 
-/// How a plan refers to a stream that can be an input.
+/// Returns the name by which a plan refers to a stream that can be an input.
 fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let transaction = |t: TransactionId| program.transactions[t].name.clone();
     let stream = &program.streams[id];
-    // Where no field has its time, no event is late.
+    // A source without a time field has no late events.
     if let Some(source) = program.late_of(id) {
         let source = &program.streams[source];
         return source.own_time().map(|_| StreamRef::Late(source.name.clone()));
@@ -484,6 +518,9 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
         Origin::Committed(t) if program.transactions[t].name == stream.name && stream.name.ends_with(".changes") => {
             StreamRef::Changes(stream.name.trim_end_matches(".changes").to_owned())
         }
+        Origin::Committed(t) if program.transactions[t].name == stream.name && stream.name.ends_with(".expired") => {
+            StreamRef::Expired(stream.name.trim_end_matches(".expired").to_owned())
+        }
         Origin::Committed(t) => StreamRef::Committed(transaction(t)),
         Origin::Aborted(t) => StreamRef::Aborted(transaction(t)),
         Origin::Emitted(t, output) => {
@@ -493,7 +530,7 @@ fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     })
 }
 
-/// How many transactions an event went through on the longest way to a stream.
+/// Returns the number of transactions that an event went through on the longest way to a stream.
 fn level(program: &Program, id: StreamId) -> usize {
     match program.streams[program.streams[id].root].origin {
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {

@@ -7,43 +7,43 @@ use tidemill_random::{GAMMA, Random as Numbers, mix};
 pub struct Random(Numbers);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Makes the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         // Neighbouring seeds start apart.
         Random(Numbers::new(mix(seed.wrapping_add(GAMMA))))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.bits()
     }
 
-    /// A number less than `bound`, which is not 0.
+    /// Returns a number less than `bound`, which is not 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.bits() % bound as u64) as usize
     }
 
-    /// A number from `least` to `most`, both included.
+    /// Returns a number from `least` to `most`, both included.
     pub fn between(&mut self, least: usize, most: usize) -> usize {
         least + self.below(most - least + 1)
     }
 
-    /// An integer from `least` to `most`, both included; they are not far apart.
+    /// Returns an integer from `least` to `most`, both included; they are not far apart.
     pub fn int(&mut self, least: i64, most: i64) -> i64 {
         least + (self.bits() % (most - least + 1) as u64) as i64
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of some things.
+    /// Returns a random one of several things.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }
 
-    /// One of some things that may be none.
+    /// Returns a random one of several things, or none if there are none.
     pub fn pick_any<'a, T>(&mut self, things: &'a [T]) -> Option<&'a T> {
         (!things.is_empty()).then(|| self.pick(things))
     }

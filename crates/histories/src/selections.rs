@@ -7,17 +7,17 @@ use crate::random::Random;
 use tidemill_model::{Type, Value};
 use tidemill_plan::{BinaryOp, ColumnDef, ConditionDef, Direction, Expr, OrderDef, RoleDef, SelectionDef, TableDef};
 
-/// The roles that are one row.
+/// Returns the roles that are one row.
 pub fn one_rows(roles: &[RoleDef]) -> Vec<&RoleDef> {
     roles.iter().filter(|role| role.is_one_row()).collect()
 }
 
-/// The role that is these rows, and those with a row for each of them.
+/// Returns the role that is these rows, and those with a row for each of them.
 pub fn rows_with<'a>(roles: &'a [RoleDef], rows: &str) -> Vec<&'a RoleDef> {
     roles.iter().filter(|role| role.name == rows || role.each.as_deref() == Some(rows)).collect()
 }
 
-/// Rows of a table, chosen by what `view` has, or by what the rows of earlier roles have.
+/// Returns the rows of a table, chosen by what `view` has, or by what the rows of earlier roles have.
 pub fn random_selection(
     random: &mut Random,
     table: &TableDef,
@@ -61,7 +61,7 @@ fn condition(
     between(&column.name, low, bound(random))
 }
 
-/// A value of a column's type that reads a row of one of these roles, if one has what it takes. It may fail.
+/// Returns a value of a column's type that reads a row of one of these roles, if one has what it takes. It may fail.
 pub fn computed(
     random: &mut Random,
     column: &ColumnDef,

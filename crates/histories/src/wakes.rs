@@ -1,10 +1,12 @@
-//! Random wakes of rows.
+//! Random wakes and expiries of rows.
 
 use crate::ast::*;
 use crate::bodies::{Task, transaction_for};
 use crate::random::Random;
 use tidemill_model::{Field, Schema, Type, Value};
-use tidemill_plan::{AccessDef, Expr, ExprNode, Plan, Stmt, StmtNode, StreamRef, TransactionDef, analyze};
+use tidemill_plan::{
+    AccessDef, ColumnDef, Expire, Expr, ExprNode, Plan, Stmt, StmtNode, StreamRef, TableDef, TransactionDef, analyze,
+};
 
 /// Has transactions wake rows, and a transaction run on those that wake; it may wake them again.
 pub fn random_wakes(random: &mut Random, plan: &mut Plan, time: Type, risk: usize) {
@@ -26,18 +28,8 @@ pub fn random_wakes(random: &mut Random, plan: &mut Plan, time: Type, risk: usiz
         let keys = table.columns.iter().filter(|column| column.key);
         let mut schema = Schema { fields: keys.map(|key| Field::scalar(&key.name, key.ty)).collect() };
         schema.fields.push(Field::scalar("at", time.into()));
-        let task = Task {
-            name: format!("woken_{}", table.name),
-            inputs: vec![StreamRef::Woken(table.name.clone())],
-            schema: &schema,
-            lists_open: false,
-            time: Some(schema.fields.len() - 1),
-            tables: &plan.tables,
-            statements: 3,
-            fans_out: false,
-            risk,
-            scans: false,
-        };
+        let name = format!("woken_{}", table.name);
+        let task = task_on(name, StreamRef::Woken(table.name.clone()), &schema, &plan.tables, risk);
         let mut transaction = transaction_for(random, &task);
         if let Some(again) = wake(random, &transaction, time).filter(|_| random.chance(40)) {
             transaction.body.insert(0, again);
@@ -50,7 +42,60 @@ pub fn random_wakes(random: &mut Random, plan: &mut Plan, time: Type, risk: usiz
     }
 }
 
-/// A wake of a row that the transaction may write.
+/// Returns the task of a transaction that runs on rows of a table, whose time is their last field.
+fn task_on<'a>(name: String, input: StreamRef, schema: &'a Schema, tables: &'a [TableDef], risk: usize) -> Task<'a> {
+    Task {
+        name,
+        inputs: vec![input],
+        schema,
+        lists_open: false,
+        time: Some(schema.fields.len() - 1),
+        tables,
+        statements: 3,
+        fans_out: false,
+        risk,
+        scans: false,
+    }
+}
+
+/// Has rows of tables expire, and a transaction run on those of some that have. Of numbers of its own, so that the rest of a plan
+/// is the same with and without.
+pub fn random_expiry(seed: u64, plan: &mut Plan, time: Type, risk: usize) {
+    let mut random = Random::new(seed ^ 0xe4_91);
+    for index in 0..plan.tables.len() {
+        if !random.chance(12) {
+            continue;
+        }
+        let length = *random.pick(&[1, 2, 5, 5, 20, 20, 200]);
+        let length = if time == Type::Int { Value::Int(length) } else { Value::Duration(length) };
+        let can_be = |column: &&ColumnDef| column.window.is_none() && column.ty.ty == time;
+        let columns: Vec<String> = plan.tables[index].columns.iter().filter(can_be).map(|c| c.name.clone()).collect();
+        let column = random.pick_any(&columns).cloned();
+        plan.tables[index].expire = Some(match column.filter(|_| random.chance(60)) {
+            Some(column) => Expire::At(column),
+            None => Expire::After(length),
+        });
+        // A transaction may not know the time.
+        if analyze(plan).is_err() {
+            plan.tables[index].expire = None;
+            continue;
+        }
+        if random.chance(30) {
+            let table = &plan.tables[index];
+            let columns = table.columns.iter().filter(|column| column.window.is_none());
+            let mut schema = Schema { fields: columns.map(|column| Field::scalar(&column.name, column.ty)).collect() };
+            schema.fields.push(Field::scalar("gone_at", time.into()));
+            let name = format!("expired_{}", table.name);
+            let task = task_on(name, StreamRef::Expired(table.name.clone()), &schema, &plan.tables, risk);
+            plan.transactions.push(transaction_for(&mut random, &task));
+            if analyze(plan).is_err() {
+                plan.transactions.pop();
+            }
+        }
+    }
+}
+
+/// Returns a wake of a row that the transaction may write.
 fn wake(random: &mut Random, of: &TransactionDef, time: Type) -> Option<Stmt> {
     let can_write = |access| matches!(access, AccessDef::Row | AccessDef::Create);
     let roles = of.roles.iter().filter(|role| can_write(role.access) && role.over.is_none());

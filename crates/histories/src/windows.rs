@@ -6,7 +6,7 @@ use crate::random::Random;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::{Aggregate, ColumnDef, ExprNode, WindowDef, WindowPart};
 
-/// A windowed column, over time in that unit.
+/// Returns a windowed column, over time in that unit.
 pub fn random_window(random: &mut Random, name: String, time: Option<Type>) -> ColumnDef {
     let number = *random.pick(&[Type::Int, Type::Float, decimal(2), decimal(4)]);
     let Some(time) = time.filter(|_| random.chance(75)) else {
@@ -25,7 +25,7 @@ pub fn random_window(random: &mut Random, name: String, time: Option<Type>) -> C
     windowed(&name, ty, WindowDef::Span { span: length(span), slide: slide.map(length), distinct })
 }
 
-/// Whether values can be added, and aggregates asked for, on an event whose time is of this type.
+/// Returns whether values can be added, and aggregates asked for, on an event whose time is of this type.
 pub fn usable(column: &ColumnDef, time: Option<Type>) -> bool {
     match &column.window {
         // Records are what joins keep.
@@ -40,7 +40,7 @@ pub fn usable(column: &ColumnDef, time: Option<Type>) -> bool {
     }
 }
 
-/// Every aggregate of a windowed column and of a part of it.
+/// Returns every aggregate of a windowed column and of a part of it.
 pub fn aggregates(role: &str, column: &ColumnDef) -> Vec<Visible> {
     use Aggregate::*;
     let value = column.ty.ty;

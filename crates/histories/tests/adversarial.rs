@@ -23,7 +23,7 @@ fn totals(seen: &Seen) -> (u64, u64) {
     (seen.counts.iter().map(|c| c.committed).sum(), aborted)
 }
 
-/// How many events came out of a stream.
+/// Returns the number of events that came out of a stream.
 fn count(program: &Program, seen: &Seen, stream: &str) -> usize {
     let id = program.streams.position(|s| s.name == stream).expect("there is such a stream");
     seen.outputs[id].len()

@@ -67,7 +67,7 @@ fn every_plan_is_valid_and_all_is_reached() {
     }
 }
 
-/// What must abort now and then.
+/// The reasons for which transactions must abort now and then.
 const ABORTS: [&str; 13] = [
     "None",
     "conversion failed",
@@ -84,7 +84,7 @@ const ABORTS: [&str; 13] = [
     "too much memory",
 ];
 
-/// The first words of a reason, which say its kind.
+/// Returns the first words of a reason, which say its kind.
 fn abort_kind(reason: &str) -> String {
     // A root names the transaction that aborted.
     let nested = reason.split_once(": ").filter(|(of, _)| of.starts_with('t') && of[1..].parse::<u32>().is_ok());
@@ -95,7 +95,7 @@ fn abort_kind(reason: &str) -> String {
     kind.split(" of ").next().unwrap_or_default().to_owned()
 }
 
-/// What must occur in programs: statements, nodes, their operations, what roles do; and streams that
+/// The parts that must occur in programs: statements, nodes, their operations, what roles do; and streams that
 /// something came out of.
 #[rustfmt::skip]
 const KINDS: &[&str] = &[
@@ -107,6 +107,12 @@ const KINDS: &[&str] = &[
     "Word Add", "Word Sub", "Word Mul", "Word FloorDiv", "Word Mod", "Word DecimalDiv", "Word Min", "Word Max",
     "Float Add", "Float Sub", "Float Mul", "Float Div", "Float FloorDiv", "Float Mod", "Float Min", "Float Max",
     "Compare eq", "Compare ne", "Compare lt", "Compare le", "Compare gt", "Compare ge", "Equal",
+    "Math Sqrt", "Math Fmod", "Math Exp", "Math Log", "Math Log2", "Math Log10", "Math Pow", "Math Sin", "Math Cos", "Math Tan", "Math Atan2",
+    "Math Hypot", "Cast FloatFloor", "Cast FloatCeil", "Cast ScaleFloor", "Cast ScaleCeil",
+    "TextCall Find", "TextCall Replace", "TextCall Slice", "TextCall At", "TextCall Zfill", "TextCall Part", "TextCall Parts",
+    "TextCall SpacedPart", "TextCall SpacedParts", "TextCall Separator",
+    "DatePart year", "DatePart month", "DatePart day", "DatePart hour", "DatePart minute", "DatePart second", "DatePart microsecond",
+    "DatePart weekday", "DatePart iso_weekday", "DatePart iso_year", "DatePart iso_week",
     "Cast Relabel", "Cast BoolToInt", "Cast IntToFloat", "Cast WordToFloat", "Cast FloatToInt", "Cast FloatRound",
     "Cast ScaleUp", "Cast ScaleRound", "Cast ScaleTruncate", "Cast FitDigits", "Cast StrToInt", "Cast StrToFloat",
     "Cast IntToStr", "Cast BoolToStr", "Cast DecimalToStr",
@@ -116,12 +122,12 @@ const KINDS: &[&str] = &[
     "SynopsisRead distinct", "SynopsisRead quantile", "SynopsisRead frequency",
     "missing Abort", "missing Default", "a row for each row", "one that is written", "one for each of those", "Same", "Between", "Ascending", "Descending",
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
-    "out closes", "out closes of a calendar", "out early results", "out tops", "out changes", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
+    "out closes", "out closes of a calendar", "out early results", "out tops", "out changes", "out expired", "out gone", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
 ];
 
-/// How events are folded apart. Few programs let them be; `runtime/tests/over` has windows of which most are, with `any` and
-/// `all`.
+/// The merges of folded events that must occur. Few programs let them be; `runtime/tests/over` has windows of which
+/// most are, with `any` and `all`.
 const MERGES: &[&str] = &[
     "merged Number",
     "merged Sum",
@@ -160,7 +166,7 @@ fn kinds(json: &Json, before: &str, found: &mut BTreeMap<String, usize>) {
 }
 
 fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTreeMap<String, usize>) {
-    for name in ["op", "cast", "aggregate", "measure", "count", "ask"] {
+    for name in ["op", "cast", "aggregate", "measure", "count", "ask", "part"] {
         if let Some(part) = inner.get(name) {
             kinds(part, &format!("{node} "), found);
         }
@@ -187,6 +193,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
                 Origin::Committed(of) if program.gives_first(of) => note("out first events".into()),
                 Origin::Committed(_) if stream.name.ends_with(".early") => note("out early results".into()),
                 Origin::Emitted(of, _) if program.transactions[of].name == stream.name => note("out tops".into()),
+                Origin::Committed(_) if stream.name.ends_with(".expired") => note("out expired".into()),
                 Origin::Committed(of) if program.transactions[of].name == stream.name && stream.name.contains('.') => {
                     note("out changes".into());
                 }
@@ -200,6 +207,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             }
             if let Origin::Due(due) = &stream.origin {
                 let kind = match due.bound {
+                    Bound::Wakes { .. } if due.is_expiry(program) => "gone",
                     Bound::Wakes { .. } => "wakes",
                     Bound::Ticks { .. } => "ticks",
                     Bound::Rows { .. } if output.iter().any(|event| event[0] != Value::Null) => "rows",
@@ -250,7 +258,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
     }
 }
 
-/// How many transactions are behind a stream.
+/// Returns the number of transactions that lead to a stream.
 fn depth(program: &Program, stream: StreamId) -> usize {
     match program.streams[program.streams[stream].root].origin {
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
@@ -280,7 +288,7 @@ fn lists_are_taken_apart_and_left_whole() {
     assert!(apart >= SEEDS / 10 && whole >= SEEDS / 20, "{apart} by element, {whole} not");
 }
 
-/// What must occur in plans that are called.
+/// The properties that must occur in plans that are called.
 const OF_CALLS: [&str; 9] = [
     "has the time of its position",
     "keeps answers",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use tidemill_histories::{History, PlanSize, adversarial, random_history};
 use tidemill_plan::{analyze, with_deep_stack};
 
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 1200;
 
 /// Histories that must notice a mistake.
 const NOTICED_MIN: usize = 2;
@@ -26,7 +26,7 @@ const fn swap(node: &'static str, part: &'static str, from: &'static str, to: &'
 }
 
 /// Mistakes in one operation.
-const SWAPS: [Swap; 30] = [
+const SWAPS: [Swap; 33] = [
     swap("Word", "op", "Add", "Sub"),
     swap("Word", "op", "Sub", "Add"),
     swap("Word", "op", "Mul", "Add"),
@@ -45,6 +45,9 @@ const SWAPS: [Swap; 30] = [
     swap("Compare", "op", "ge", "gt"),
     swap("Cast", "cast", "FloatToInt", "FloatRound"),
     swap("Cast", "cast", "FloatRound", "FloatToInt"),
+    swap("Math", "op", "Sin", "Cos"),
+    swap("Math", "op", "Log", "Log2"),
+    swap("Math", "op", "Pow", "Fmod"),
     swap("Text", "op", "Lower", "Upper"),
     swap("Text", "op", "Upper", "Lower"),
     swap("Text", "op", "Strip", "Lower"),
@@ -136,7 +139,7 @@ fn stand_alone(json: &mut Json) {
     }
 }
 
-/// A statement without effect.
+/// Returns a statement without effect.
 fn nothing() -> Json {
     let condition = json!({"ty": {"type": "bool", "nullable": false}, "node": {"Const": {"bool": false}}});
     json!({"If": {"condition": condition, "then": [], "otherwise": []}})
@@ -158,13 +161,13 @@ fn mistakes() -> Vec<Mistake> {
     swaps.chain(drops).chain([steps, nests]).collect()
 }
 
-/// The transactions that a window, a join or a table with wakes is made of, by the ends of their names.
+/// Returns the transactions that a window, a join or a table with wakes is made of, by the ends of their names.
 fn parts<'a>(json: &'a mut Json, end: &'a str) -> impl Iterator<Item = &'a mut Json> {
     let all = json["transactions"].as_array_mut().expect("a program has transactions");
     all.iter_mut().filter(move |of| of["name"].as_str().is_some_and(|name| name.ends_with(end)))
 }
 
-/// The rows that are due, of tables whose names have this end: their table, and the column that says when.
+/// Returns the rows that are due, of tables whose names have this end: their table, and the column that says when.
 fn dues(json: &Json, end: &str) -> Vec<(Json, Json)> {
     let is_of = |due: &&Json| {
         let table = &json["tables"][due["table"].as_u64().expect("a number") as usize];
@@ -185,7 +188,7 @@ fn each_set(body: &mut Json, role: usize, columns: &[&Json], change: &mut dyn Fn
     });
 }
 
-/// Rows of tables whose names have this end are due so much later.
+/// Makes rows of tables whose names have this end due later, by an amount.
 fn shift(json: &mut Json, end: &str, by: i64) {
     let dues = dues(json, end);
     for transaction in json["transactions"].as_array_mut().expect("a list") {
@@ -194,7 +197,7 @@ fn shift(json: &mut Json, end: &str, by: i64) {
         for (role, table) in tables.iter().enumerate() {
             let columns: Vec<&Json> = dues.iter().filter(|(of, _)| of == table).map(|(_, due)| due).collect();
             each_set(&mut transaction["body"], role, &columns, &mut |value| {
-                // What is constant is never due.
+                // A constant time is never due.
                 if value["node"].get("Const").is_none() {
                     let int = json!({"type": "int", "nullable": false});
                     let more = json!({"ty": int, "node": {"Const": {"int": by}}});
@@ -224,7 +227,7 @@ fn count_late(json: &mut Json) {
     }
 }
 
-/// In these transactions each addition of a constant that is wanted adds twice as much.
+/// Doubles each addition of a constant that is wanted, in these transactions.
 fn add_twice(json: &mut Json, end: &str, is_wanted: fn(i64) -> bool) {
     let mut twice = |parts: &mut Map<String, Json>| {
         if let Some(word) = parts.get_mut("Word").filter(|word| word["op"] == "Add")
@@ -247,7 +250,7 @@ fn begin_anew(json: &mut Json) {
     parts(json, ".add").for_each(|part| each_object(&mut part["body"], &mut anew));
 }
 
-/// Not in transactions that go over records: they would read where none is.
+/// Applies swaps, but not in transactions that go over records: they would read where none is.
 fn swap_in(json: &mut Json, end: &str, swaps: &[Swap]) {
     let parts = parts(json, end).filter(|part| !part["body"].to_string().contains("WindowField"));
     parts.for_each(|part| swaps.iter().for_each(|swap| swap.apply(&mut part["body"])));
@@ -278,8 +281,8 @@ fn mistakes_of_parts() -> Vec<Mistake> {
     ]
 }
 
-/// For each mistake, whether it makes a difference to a history; of those that enough histories noticed, none does. `puts`:
-/// puts back what is to stay right.
+/// Returns whether each mistake makes a difference to a history; of those that enough histories noticed, none does.
+/// `puts`: puts back what is to stay right.
 fn noticed(history: &History, mistakes: &[Mistake], counts: &[usize], puts: fn(&mut Json, &Json)) -> Vec<bool> {
     let program = analyze(&history.plan).expect("histories have valid plans");
     let right = Seen::of(&program, history);

@@ -18,7 +18,7 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields, Schema as ArrowSchema, TimeUnit};
 use std::sync::Arc;
 
-/// The canonical Arrow type of a scalar. Panics on `Duration` and `Null`, which no column has.
+/// Returns the canonical Arrow type of a scalar. Panics on `Duration` and `Null`, which no column has.
 pub fn data_type(ty: Type) -> DataType {
     match ty {
         Type::Bool => DataType::Boolean,
@@ -36,7 +36,7 @@ fn scalar_field(name: &str, ty: ColumnType) -> ArrowField {
     ArrowField::new(name, data_type(ty.ty), ty.nullable)
 }
 
-/// The canonical Arrow field of a field.
+/// Returns the canonical Arrow field of a field.
 pub fn arrow_field(field: &Field) -> ArrowField {
     match &field.ty {
         FieldType::Scalar(ty) => scalar_field(&field.name, *ty),
@@ -54,12 +54,12 @@ fn item_field(item: &ListItem) -> ArrowField {
     }
 }
 
-/// The canonical Arrow schema of a schema.
+/// Returns the canonical Arrow schema of a schema.
 pub fn arrow_schema(schema: &Schema) -> Arc<ArrowSchema> {
     Arc::new(ArrowSchema::new(schema.fields.iter().map(arrow_field).collect::<Vec<_>>()))
 }
 
-/// Why a foreign batch does not fit a schema.
+/// The reason why a foreign batch does not fit a schema.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConformError {
@@ -71,7 +71,7 @@ pub enum ConformError {
         /// The columns that are there.
         found: String,
     },
-    /// A column's type cannot stand for the declared one.
+    /// The type of a column, which cannot stand for the declared one.
     #[error("column '{column}' is {found}, which cannot be read as {expected}")]
     Type {
         /// The column.
@@ -86,7 +86,7 @@ pub enum ConformError {
     Value {
         /// The column.
         column: String,
-        /// Arrow's account of it.
+        /// The error that Arrow reports.
         source: ArrowError,
     },
     /// A column that may not hold nulls holds some.
@@ -94,7 +94,7 @@ pub enum ConformError {
     Nulls {
         /// The column.
         column: String,
-        /// How many.
+        /// The number of such values.
         count: usize,
     },
 }
@@ -133,7 +133,7 @@ fn conform_array(array: &ArrayRef, want: &DataType, column: &str, expected: &str
     cast_with_options(array, want, &strict).map_err(|source| ConformError::Value { column: column.into(), source })
 }
 
-/// Which Arrow types may stand for a canonical one: those that hold the same kind of thing.
+/// Returns whether an Arrow type may stand for a canonical one: those that hold the same kind of thing may.
 fn castable(from: &DataType, to: &DataType) -> bool {
     use DataType::*;
     match (from, to) {
@@ -155,7 +155,7 @@ fn castable(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// One value of a canonical column, of declared type `ty`.
+/// Returns one value of a canonical column, of declared type `ty`.
 pub fn value_at(array: &dyn Array, ty: Type, row: usize) -> Value {
     if array.is_null(row) {
         return Value::Null;
@@ -172,7 +172,7 @@ pub fn value_at(array: &dyn Array, ty: Type, row: usize) -> Value {
     }
 }
 
-/// The rows of a conformed batch as values, one `Vec` per row in schema order.
+/// Returns the rows of a conformed batch as values, one `Vec` per row in schema order.
 pub fn rows(batch: &RecordBatch, schema: &Schema) -> Vec<Vec<Value>> {
     (0..batch.num_rows())
         .map(|row| {
@@ -197,7 +197,7 @@ fn field_value(array: &ArrayRef, ty: &FieldType, row: usize) -> Value {
     }
 }
 
-/// A canonical array of values of one type. Panics where a value is of another type.
+/// Returns a canonical array of values of one type. Panics where a value is of another type.
 pub fn array_of<'a>(ty: Type, values: impl IntoIterator<Item = &'a Value>) -> ArrayRef {
     macro_rules! build {
         ($builder:expr, $variant:pat => $get:expr) => {{
@@ -229,7 +229,7 @@ pub fn array_of<'a>(ty: Type, values: impl IntoIterator<Item = &'a Value>) -> Ar
     builder.finish()
 }
 
-/// A batch of rows of values. Panics where a row does not fit the schema.
+/// Returns a batch of rows of values. Panics where a row does not fit the schema.
 pub fn batch_of(schema: &Schema, rows: &[Vec<Value>]) -> RecordBatch {
     let columns: Vec<ArrayRef> = schema
         .fields

@@ -34,17 +34,17 @@ const POWERS: [u64; PIECE] = {
     powers
 };
 
-/// Of events in an order.
+/// A digest of events in an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamDigest {
-    /// How many.
+    /// The number of events.
     pub events: u64,
-    /// Their digest.
+    /// The digest of the events.
     pub hash: u64,
 }
 
 impl StreamDigest {
-    /// Of a batch in canonical form.
+    /// Returns the digest of a batch in canonical form.
     pub fn of(batch: &RecordBatch) -> StreamDigest {
         let mut digest = StreamDigest::default();
         each_piece(batch, |rows| {
@@ -54,7 +54,7 @@ impl StreamDigest {
         digest
     }
 
-    /// Of these events and then those.
+    /// Returns the digest of these events followed by those of `next`.
     #[must_use]
     pub fn then(self, next: StreamDigest) -> StreamDigest {
         let hash = self.hash.wrapping_mul(power(next.events)).wrapping_add(next.hash);
@@ -62,8 +62,8 @@ impl StreamDigest {
     }
 }
 
-/// Of a batch of one row in canonical form: of its values that are not null with the names of their fields. So neither the order of
-/// fields nor one that is null changes it.
+/// Returns the digest of a batch of one row in canonical form: of its values that are not null with the names of their
+/// fields. So neither the order of fields nor one that is null changes it.
 pub fn named_digest(row: &RecordBatch) -> u64 {
     assert_eq!(row.num_rows(), 1, "a batch of one row");
     let (schema, places) = (row.schema(), 0..row.num_columns());
@@ -74,31 +74,31 @@ pub fn named_digest(row: &RecordBatch) -> u64 {
     places.filter(|&place| row.column(place).is_valid(0)).map(term).fold(0, u64::wrapping_add)
 }
 
-/// Of rows in any order.
+/// A digest of rows in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDigest {
-    /// How many.
+    /// The number of rows.
     pub rows: u64,
-    /// Their digest.
+    /// The digest of the rows.
     pub hash: u64,
 }
 
 impl TableDigest {
-    /// Of a batch in canonical form.
+    /// Returns the digest of a batch in canonical form.
     pub fn of(batch: &RecordBatch) -> TableDigest {
         let mut hash = 0u64;
         each_piece(batch, |rows| hash = rows.iter().copied().fold(hash, u64::wrapping_add));
         TableDigest { rows: batch.num_rows() as u64, hash }
     }
 
-    /// Of these rows and those.
+    /// Returns the digest of these rows and those of `more` together.
     #[must_use]
     pub fn with(self, more: TableDigest) -> TableDigest {
         TableDigest { rows: self.rows + more.rows, hash: self.hash.wrapping_add(more.hash) }
     }
 }
 
-/// `RADIX^exponent`
+/// Returns `RADIX^exponent`.
 fn power(mut exponent: u64) -> u64 {
     let (mut result, mut base) = (1u64, RADIX);
     while exponent > 0 {
@@ -111,7 +111,8 @@ fn power(mut exponent: u64) -> u64 {
     result
 }
 
-/// Both halves of a product, so that no bit of either factor is without effect on all.
+/// Multiplies two words and mixes both halves of the product, so that each bit of either factor has an effect on the
+/// result.
 fn fold(hash: u64, cell: u64) -> u64 {
     let product = u128::from(hash ^ cell.rotate_left(23)).wrapping_mul(u128::from(FOLD));
     (product as u64 ^ (product >> 64) as u64).wrapping_add(cell)
@@ -128,7 +129,7 @@ fn each_piece(batch: &RecordBatch, mut each: impl FnMut(&[u64])) {
     }
 }
 
-/// The hash of each row of columns.
+/// Computes the hash of each row of columns.
 fn hash(columns: &[ArrayRef], hashes: &mut [u64]) {
     hashes.fill(START);
     columns.iter().for_each(|column| add(hashes, column));
@@ -191,7 +192,7 @@ fn add_cells(hashes: &mut [u64], column: &ArrayRef, cell: impl Fn(usize) -> u64)
     }
 }
 
-/// The hash of each element of a list.
+/// Returns the hash of each element of a list.
 fn element_hashes(elements: &ArrayRef) -> Vec<u64> {
     let mut hashes = vec![0; elements.len()];
     match elements.as_struct_opt() {
@@ -259,7 +260,7 @@ mod tests {
             changed[9][column] = value.clone();
             assert_ne!(digest(&changed), before, "{column} = {value}");
         }
-        // What one row loses, another gains.
+        // One row gains what another loses.
         let moved = |by: i64| {
             let of = |id, balance| vec![Value::Int(id), Value::Null, Value::Float(balance), Value::List(Vec::new())];
             digest(&[of(1, 50.0 - by as f64), of(2, 50.0 + by as f64)])

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod arrow;
+pub mod civil;
 mod digest;
 mod index;
 mod position;

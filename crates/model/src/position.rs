@@ -5,7 +5,7 @@ use crate::Type;
 /// Index of a source in its plan.
 pub type SourceId = u32;
 
-/// Where an event of a source stands: (event time, source, offset), compared in that order.
+/// The position of an event of a source: (event time, source, offset), compared in that order.
 ///
 /// Without a declared event time the offset stands in for the time, so that several such sources
 /// interleave round-robin. An event that a transaction emits has its cause's position extended by
@@ -22,7 +22,7 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// The time of what is sent before any time is shown: the least of all, of a `Time` that of the year 1.
+/// Returns the time of what is sent before any time is shown: the least of all, of a `Time` that of the year 1.
 pub fn least_time(ty: Type) -> i64 {
     const YEAR_1: i64 = -62_135_596_800_000_000;
     if ty == Type::Int { i64::MIN } else { YEAR_1 }

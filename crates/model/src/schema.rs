@@ -4,7 +4,7 @@ use crate::{ColumnType, Type};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What one element of a list field is.
+/// The type of one element of a list field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListItem {
@@ -15,7 +15,7 @@ pub enum ListItem {
 }
 
 impl ListItem {
-    /// The element's columns: one nameless column for scalars.
+    /// Returns the element's columns: one nameless column for scalars.
     pub fn columns(&self) -> Vec<(&str, ColumnType)> {
         match self {
             ListItem::Scalar(ty) => vec![("", *ty)],
@@ -28,7 +28,7 @@ impl ListItem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldType {
-    /// One value.
+    /// A single value, which is no list.
     Scalar(ColumnType),
     /// Any number of elements.
     List(ListItem),
@@ -45,12 +45,12 @@ pub struct Field {
 }
 
 impl Field {
-    /// A scalar field.
+    /// Returns a scalar field.
     pub fn scalar(name: impl Into<String>, ty: ColumnType) -> Self {
         Field { name: name.into(), ty: FieldType::Scalar(ty) }
     }
 
-    /// The column type of a scalar field, or none for a list.
+    /// Returns the column type of a scalar field, or none for a list.
     pub fn scalar_type(&self) -> Option<ColumnType> {
         match self.ty {
             FieldType::Scalar(ty) => Some(ty),
@@ -63,17 +63,17 @@ impl Field {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Schema {
-    /// In the order in which sinks write them.
+    /// The fields, in the order in which sinks write them.
     pub fields: Vec<Field>,
 }
 
 impl Schema {
-    /// A schema of scalar fields.
+    /// Returns a schema of scalar fields.
     pub fn scalars<'a>(fields: impl IntoIterator<Item = (&'a str, ColumnType)>) -> Self {
         Schema { fields: fields.into_iter().map(|(n, t)| Field::scalar(n, t)).collect() }
     }
 
-    /// The index of the field of that name.
+    /// Returns the index of the field of that name.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|f| f.name == name)
     }

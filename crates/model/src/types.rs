@@ -36,12 +36,12 @@ pub enum Type {
 }
 
 impl Type {
-    /// Whether one eight-byte cell holds the value itself as a signed integer.
+    /// Returns whether one eight-byte cell holds the value itself as a signed integer.
     pub fn is_word(self) -> bool {
         matches!(self, Type::Int | Type::Decimal { .. } | Type::Time | Type::Duration)
     }
 
-    /// Whether the value is a run of bytes.
+    /// Returns whether the value is a run of bytes.
     pub fn is_bytes(self) -> bool {
         matches!(self, Type::Str | Type::Bytes)
     }
@@ -66,21 +66,21 @@ impl fmt::Display for Type {
 /// A type and whether `None` is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ColumnType {
-    /// What is there when something is there.
+    /// The type of a value that is not `None`.
     #[serde(rename = "type")]
     pub ty: Type,
-    /// Whether `None` is allowed.
+    /// A flag: whether `None` is allowed.
     #[serde(default)]
     pub nullable: bool,
 }
 
 impl ColumnType {
-    /// A column that always holds a value.
+    /// Returns a column that always holds a value.
     pub const fn required(ty: Type) -> Self {
         ColumnType { ty, nullable: false }
     }
 
-    /// A column that may hold `None`.
+    /// Returns a column that may hold `None`.
     pub const fn optional(ty: Type) -> Self {
         ColumnType { ty, nullable: true }
     }

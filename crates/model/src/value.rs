@@ -31,12 +31,12 @@ pub enum Value {
 }
 
 impl Value {
-    /// Whether this is `None`.
+    /// Returns whether this is `None`.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// The value as one signed word, for the types of [`Type::is_word`].
+    /// Returns the value as one signed word, for the types of [`Type::is_word`].
     pub fn word(&self) -> Option<i64> {
         match self {
             Value::Int(v) | Value::Decimal(v) | Value::Time(v) | Value::Duration(v) => Some(*v),
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// A word read as a value of type `ty`. Panics unless [`Type::is_word`].
+    /// Returns a word read as a value of type `ty`. Panics unless [`Type::is_word`].
     pub fn from_word(ty: Type, word: i64) -> Value {
         match ty {
             Type::Int => Value::Int(word),
@@ -71,7 +71,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The text of an unscaled decimal: sign, digits, and exactly `scale` digits after the point.
+/// Returns the text of an unscaled decimal: sign, digits, and exactly `scale` digits after the point.
 pub fn format_decimal(unscaled: i64, scale: u8) -> String {
     if scale == 0 {
         return unscaled.to_string();
@@ -81,8 +81,8 @@ pub fn format_decimal(unscaled: i64, scale: u8) -> String {
     format!("{}{whole}.{part}", if unscaled < 0 { "-" } else { "" })
 }
 
-/// The unscaled value of a decimal text (`[+-]digits[.digits]`), or none where it is no decimal,
-/// has more than `scale` digits after the point, or more than `digits` in all.
+/// Returns the unscaled value of a decimal text (`[+-]digits[.digits]`), or none where it is no decimal, has more than
+/// `scale` digits after the point, or more than `digits` in all.
 pub fn parse_decimal(text: &str, digits: u8, scale: u8) -> Option<i64> {
     let (negative, rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

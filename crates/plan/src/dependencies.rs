@@ -1,4 +1,4 @@
-//! What in a transaction depends on what (MorphStream §2), read off its body.
+//! The dependencies within a transaction (MorphStream §2), read off its body.
 //!
 //! A write *uses* a cell if the cell is in its value or in a condition that decides whether it
 //! happens, directly or through locals. Locals are taken as a whole, whatever the order of
@@ -20,11 +20,11 @@ pub(crate) type CellUse = (RoleId, Option<usize>);
 pub(crate) struct Write {
     pub role: RoleId,
     pub kind: WriteKind,
-    /// The cells that decide about it.
+    /// The cells whose values decide about the write.
     pub uses: BTreeSet<CellUse>,
 }
 
-/// What a write does.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WriteKind {
     /// Sets a column.
@@ -35,12 +35,12 @@ pub(crate) enum WriteKind {
     Delete,
 }
 
-/// All writes of a transaction, in order, each kind once.
+/// Returns all writes of a transaction, in order, each kind once.
 pub(crate) fn writes(transaction: &Transaction) -> Vec<Write> {
     Walk::over(transaction).writes
 }
 
-/// The roles that decide whether a statement is cut short by a `return`, `break` or `continue` before it.
+/// Returns the roles that decide whether a statement is cut short by a `return`, `break` or `continue` before it.
 pub(crate) fn cut_uses(transaction: &Transaction) -> BTreeSet<RoleId> {
     // As if each were a write to a role that does not exist.
     const CUT: RoleId = RoleId::MAX;
@@ -65,10 +65,10 @@ pub(crate) fn cut_uses(transaction: &Transaction) -> BTreeSet<RoleId> {
 }
 
 struct Walk {
-    /// What each local may have been made from.
+    /// The cells that each local may have been made from, by local.
     locals: Vec<BTreeSet<CellUse>>,
     writes: Vec<Write>,
-    /// What requirements read, and what decides whether one is reached.
+    /// The cells that requirements read, and those that decide whether one is reached.
     required: BTreeSet<CellUse>,
 }
 
@@ -86,7 +86,7 @@ impl Walk {
         }
     }
 
-    /// `deciding` are the cells in the conditions around the block.
+    /// Notes the uses of a block. `deciding` are the cells in the conditions around the block.
     fn block(&mut self, block: &[Stmt], deciding: &BTreeSet<CellUse>) {
         for statement in block {
             let mut uses = deciding.clone();
@@ -130,15 +130,16 @@ impl Walk {
 }
 
 impl Transaction {
-    /// The roles whose rows its requirements read, in the requirement itself or in a condition around it. Each of its
-    /// writes to another row depends on them parametrically (MorphStream Definition 5). What a row's absence or a
-    /// failure of arithmetic decides is not among them.
+    /// Returns the roles whose rows its requirements read, in the requirement itself or in a condition around it. Each
+    /// of its writes to another row depends on them parametrically (MorphStream Definition 5). What a row's absence or
+    /// a failure of arithmetic decides is not among them.
     pub fn required_roles(&self) -> BTreeSet<RoleId> {
         Walk::over(self).required.into_iter().map(|(role, _)| role).collect()
     }
 
-    /// The roles that are written, each with the roles whose rows are in the values of its writes, in conditions around
-    /// them, or in conditions to leave the transaction or a loop before them. What requirements read is not among them.
+    /// Returns the roles that are written, each with the roles whose rows are in the values of its writes, in
+    /// conditions around them, or in conditions to leave the transaction or a loop before them. What requirements read
+    /// is not among them.
     pub fn uses_of_writes(&self) -> BTreeMap<RoleId, BTreeSet<RoleId>> {
         let cuts = cut_uses(self);
         let mut uses: BTreeMap<RoleId, BTreeSet<RoleId>> = BTreeMap::new();
@@ -149,7 +150,8 @@ impl Transaction {
         uses
     }
 
-    /// Why it cannot be run again within an epoch, if it cannot: what it did then could not be taken back.
+    /// Returns the reason why it cannot be run again within an epoch, if it cannot: what it did then could not be taken
+    /// back.
     pub fn is_final(&self, program: &Program) -> Option<&'static str> {
         match self.sets_text(program) {
             _ if !self.emits.is_empty() => Some("emits events by name"),
@@ -158,7 +160,7 @@ impl Transaction {
         }
     }
 
-    /// Whether it puts a text, or what a window keeps, into any cell of a row.
+    /// Returns whether it puts a text, or what a window keeps, into any cell of a row.
     pub fn sets_text(&self, program: &Program) -> bool {
         let is_text = |table: TableId, column: usize| program.tables[table].columns[column].ty.ty.is_bytes();
         let mut inserts = false;
@@ -171,16 +173,16 @@ impl Transaction {
     }
 }
 
-/// How two roles on one table can meet in one row.
+/// The way in which two roles on one table can meet in one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meeting {
-    /// Their keys are the same expressions.
+    /// The keys are the same expressions.
     Always,
     /// Nothing rules it out.
     Possible,
 }
 
-/// The pairs of roles (or of two elements of one role) of which one writes and that may meet.
+/// Returns the pairs of roles (or of two elements of one role) of which one writes and that may meet.
 pub(crate) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(RoleId, RoleId, Meeting)> {
     let roles = &transaction.roles;
     let mut meetings = Vec::new();
@@ -202,7 +204,7 @@ pub(crate) fn meetings(program: &Program, transaction: &Transaction) -> Vec<(Rol
     meetings
 }
 
-/// Whether some part of two keys is a different constant in each.
+/// Returns whether some part of two keys is a different constant in each.
 fn differ(a: &[Expr], b: &[Expr]) -> bool {
     a.iter().zip(b).any(|(a, b)| match (&a.node, &b.node) {
         (Node::Const(a), Node::Const(b)) => a != b,
@@ -216,8 +218,8 @@ mod tests {
     use crate::build::{Block, PlanBuilder, cell, event, local, named};
     use tidemill_model::{Type, Value};
 
-    /// Of three rows of one table, `a`, `b` and `c`, those that are required; and for each that is written what its
-    /// writes use.
+    /// Returns those of three rows of one table, `a`, `b` and `c`, that are required; and for each that is written the
+    /// rows that its writes use.
     fn required(body: impl FnOnce(&mut Block)) -> (Vec<usize>, Vec<(usize, Vec<usize>)>) {
         let plan = PlanBuilder::new("required")
             .table("accounts", |t| t.key("id", Type::Int).column_or("balance", Type::Int, Value::Int(0)))

@@ -1,4 +1,4 @@
-//! How deep plans may be nested, and room for those that are.
+//! The limits of nesting in plans, and a stack for plans that are deep.
 //!
 //! A sum of five hundred terms is an expression five hundred levels deep, and a chain of `elif` is as many blocks in each
 //! other. Everything that works on plans and programs recurs over them, so a plan is refused, at its place, where
@@ -35,7 +35,7 @@ pub fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// Whether the brackets of a JSON text are in each other as deep as those of a plan may be, at most.
+/// Returns whether the brackets of a JSON text are nested deeper than those of a plan may be.
 pub(crate) fn text_is_too_deep(json: &str) -> bool {
     let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
     json.bytes().any(|byte| {
@@ -51,7 +51,7 @@ pub(crate) fn text_is_too_deep(json: &str) -> bool {
     })
 }
 
-/// What is nested too deep, one error for each stream and transaction.
+/// Returns an error for each stream and transaction that is nested too deep.
 pub(crate) fn check(plan: &Plan) -> Vec<PlanError> {
     let mut errors = Vec::new();
     let mut note = |kind: &str, name: &str, found: Option<TooDeep>| {
@@ -120,8 +120,8 @@ fn deep_expression<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> Optio
     None
 }
 
-/// How much deeper than an operation one of its operands lies in the program: `a + b` is one operation there, `min(a,
-/// b, c)` is two, and many conditions joined by `and` are joined in pairs.
+/// Returns how much deeper than an operation one of its operands lies in the program: `a + b` is one operation there,
+/// `min(a, b, c)` is two, and many conditions joined by `and` are joined in pairs.
 fn levels(expr: &Expr, operand: usize, width: usize) -> usize {
     let chain = (width - operand).clamp(1, width.max(2) - 1);
     match &expr.node {
@@ -134,7 +134,7 @@ fn levels(expr: &Expr, operand: usize, width: usize) -> usize {
 }
 
 impl Plan {
-    /// A plan from its JSON text; what is wrong with the text where it is none.
+    /// Returns a plan from its JSON text; what is wrong with the text where it is none.
     pub fn from_json(json: &str) -> Result<Plan, String> {
         if text_is_too_deep(json) {
             return Err(format!("it is nested more than {BRACKETS_MAX} levels deep"));

@@ -1,19 +1,19 @@
-//! What is wrong with a plan, for people.
+//! The errors of a plan, for users.
 
 use crate::Span;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One thing that is wrong with a plan.
+/// An error in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanError {
     /// The transaction, stream, table or sink at fault, such as `transaction 'transfer'`.
     pub place: String,
     /// A lowercase fact with the names that matter.
     pub message: String,
-    /// What to write instead; may be empty.
+    /// The hint: what to write instead; may be empty.
     pub hint: String,
-    /// Where in the source text of that place.
+    /// The place in the source text.
     pub span: Option<Span>,
 }
 

@@ -1,11 +1,11 @@
-//! What can end a transaction with an abort.
+//! The statements and expressions that can end a transaction with an abort.
 
 use crate::program::{Expr, Node, Stmt};
-use crate::{Aggregate, Cast, Edge, FloatOp, RoleId};
-use tidemill_model::Type;
+use crate::{Aggregate, Cast, Edge, FloatOp, MathOp, RoleId, TextCall};
+use tidemill_model::{Type, Value};
 
 impl Stmt {
-    /// Whether it, or a statement within, can end the transaction with an abort, where the rows of these roles
+    /// Returns whether it, or a statement within, can end the transaction with an abort, if the rows of these roles
     /// exist (of roles without a list, and as long as nothing deletes one).
     pub fn may_abort(&self, exists: &dyn Fn(RoleId) -> bool) -> bool {
         match self {
@@ -22,12 +22,12 @@ impl Stmt {
         }
     }
 
-    /// Whether evaluating its own expressions can fail.
+    /// Returns whether evaluating its own expressions can fail.
     pub fn evaluation_may_fail(&self) -> bool {
         self.expressions().into_iter().any(Expr::may_fail)
     }
 
-    /// Whether it, or a statement within, deletes a row.
+    /// Returns whether it, or a statement within, deletes a row.
     pub fn deletes(&self) -> bool {
         let mut deletes = false;
         self.each(&mut |stmt| deletes |= matches!(stmt, Stmt::Delete { .. }));
@@ -36,17 +36,17 @@ impl Stmt {
 }
 
 impl Expr {
-    /// Whether evaluating it can fail.
+    /// Returns whether evaluating it can fail.
     pub fn may_fail(&self) -> bool {
         self.may_fail_where(&|_| false)
     }
 
-    /// Whether evaluating it can fail where the rows of these roles exist.
+    /// Returns whether evaluating it can fail if the rows of these roles exist.
     pub fn may_fail_where(&self, exists: &dyn Fn(RoleId) -> bool) -> bool {
         self.may_fail_with(exists, &mut Vec::new())
     }
 
-    /// The same where these are not null.
+    /// Returns whether evaluating it can fail if these rows exist and these expressions are not null.
     fn may_fail_with<'e>(&'e self, exists: &dyn Fn(RoleId) -> bool, present: &mut Vec<&'e Expr>) -> bool {
         let here = match &self.node {
             // The row may be missing.
@@ -67,9 +67,13 @@ impl Expr {
             Node::Float { op, .. } => {
                 !matches!(op, FloatOp::Add | FloatOp::Sub | FloatOp::Mul | FloatOp::Min | FloatOp::Max)
             }
+            Node::Math { op, .. } => !matches!(op, MathOp::Atan2 | MathOp::Hypot),
+            Node::TextCall { op, arguments, .. } => op.may_fail(arguments),
             Node::Cast { cast, .. } => matches!(
                 cast,
                 Cast::FitDigits { .. }
+                    | Cast::FloatCeil
+                    | Cast::FloatFloor
                     | Cast::FloatRound
                     | Cast::FloatToInt
                     | Cast::ScaleUp { .. }
@@ -83,10 +87,38 @@ impl Expr {
     }
 }
 
+/// Most characters that a text may be filled up to and counts as short.
+const SHORT_MAX: i64 = 1000;
+
+impl TextCall {
+    /// Returns whether the call can fail with these arguments, apart from failures of the arguments themselves.
+    pub(crate) fn may_fail(self, arguments: &[Expr]) -> bool {
+        match self {
+            TextCall::Find | TextCall::Slice | TextCall::Parts | TextCall::SpacedParts => false,
+            TextCall::At | TextCall::Part | TextCall::SpacedPart | TextCall::Separator => true,
+            TextCall::Replace | TextCall::Zfill => self.may_grow(arguments),
+        }
+    }
+
+    /// Returns whether the result can be much longer than the text that it is made of.
+    pub(crate) fn may_grow(self, arguments: &[Expr]) -> bool {
+        match (self, arguments) {
+            (TextCall::Replace, [_, old, new, _]) => match (&old.node, &new.node) {
+                (Node::Const(Value::Str(old)), Node::Const(Value::Str(new))) => old.is_empty() || old.len() < new.len(),
+                _ => true,
+            },
+            (TextCall::Zfill, [_, width]) => {
+                !matches!(width.node, Node::Const(Value::Int(width)) if width <= SHORT_MAX)
+            }
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_model::{ColumnType, Value};
+    use tidemill_model::ColumnType;
 
     fn field(number: usize) -> Expr {
         Expr { ty: ColumnType::optional(Type::Int), node: Node::Field(number) }
@@ -100,7 +132,7 @@ mod tests {
         Expr { ty: Type::Int.into(), node: Node::Const(Value::Int(0)) }
     }
 
-    /// `then if value is None else otherwise`
+    /// Returns `then if value is None else otherwise`.
     fn if_null(value: Expr, then: Expr, otherwise: Expr) -> Expr {
         let condition = Box::new(Expr { ty: Type::Bool.into(), node: Node::IsNull(Box::new(value)) });
         let (then, otherwise) = (Box::new(then), Box::new(otherwise));

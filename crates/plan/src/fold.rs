@@ -11,8 +11,8 @@ use crate::program::{Fold, Origin, Program, Role, StreamId, TableId, Transaction
 use crate::waves::Waves;
 
 impl Program {
-    /// How a transaction folds the events of its input apart, if it may: nothing else touches its tables in the epochs
-    /// of its events, and it does not follow from another transaction.
+    /// Returns the fold by which a transaction's events may be folded apart, if they may: nothing else touches its
+    /// tables in the epochs of its events, and it does not follow from another transaction.
     pub fn fold(&self, id: TransactionId) -> Option<&Fold> {
         let transaction = &self.transactions[id];
         let fold = transaction.fold.as_ref()?;

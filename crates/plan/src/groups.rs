@@ -18,7 +18,7 @@ use typed_index_collections::{TiVec, ti_vec};
 /// Groups at the most; what is beyond is one group.
 pub const GROUPS_MAX: usize = 8;
 
-/// Where a transaction's group comes from.
+/// The origin of a transaction's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupOf {
     /// All have the same.
@@ -35,14 +35,14 @@ pub enum GroupOf {
 /// The groups of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// What they are, for people.
+    /// The names of the groups, for users.
     pub names: Vec<String>,
-    /// By transaction.
+    /// The origin of each transaction's group, by transaction.
     pub of: TiVec<TransactionId, GroupOf>,
 }
 
 impl Groups {
-    /// Finds them.
+    /// Finds the groups of a program's keys.
     pub fn of(program: &Program) -> Groups {
         let tied = tied(program);
         let mut groups = Groups { names: Vec::new(), of: ti_vec![GroupOf::All(0); program.transactions.len()] };
@@ -77,7 +77,7 @@ impl Groups {
     }
 }
 
-/// By table, the first of those that it is tied to.
+/// Returns the first of the tables that each table is tied to, by table.
 fn tied(program: &Program) -> TiVec<TableId, TableId> {
     let mut tied: TiVec<TableId, TableId> = program.tables.keys().collect();
     for transaction in &program.transactions {
@@ -88,7 +88,7 @@ fn tied(program: &Program) -> TiVec<TableId, TableId> {
     tied
 }
 
-/// The column and number of the key groups that these tables declare and these transactions keep to.
+/// Returns the column and number of the key groups that these tables declare and these transactions keep to.
 fn key_groups<'a>(
     program: &'a Program,
     tables: &[TableId],
@@ -102,7 +102,7 @@ fn key_groups<'a>(
     (alike && transactions.iter().all(|&t| keeps_to(program, &program.transactions[t].roles))).then_some(first)
 }
 
-/// Whether all rows of a transaction have one value in the column of groups.
+/// Returns whether all rows of a transaction have one value in the column of groups.
 fn keeps_to(program: &Program, roles: &[Role]) -> bool {
     let of = |role: &Role| -> Option<Expr> {
         let table = &program.tables[role.table];
@@ -114,7 +114,7 @@ fn keeps_to(program: &Program, roles: &[Role]) -> bool {
     expressions.is_some_and(|all| all.iter().all(|one| *one == all[0] && is_of_event(one)))
 }
 
-/// Whether an expression has one value for an event: it reads neither rows nor elements of lists.
+/// Returns whether an expression has one value for an event: it reads neither rows nor elements of lists.
 fn is_of_event(expression: &Expr) -> bool {
     let is_varying = matches!(
         expression.node,

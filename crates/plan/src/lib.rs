@@ -6,10 +6,13 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod ahead;
 mod analyze;
 pub mod build;
+mod dates;
 mod dependencies;
 mod depth;
+mod ending;
 mod error;
 mod explain;
 mod fail;
@@ -17,6 +20,7 @@ mod fold;
 mod groups;
 mod limits;
 mod operations;
+mod operators;
 mod periods;
 mod plan;
 mod print;
@@ -27,23 +31,28 @@ mod visit;
 mod waves;
 mod window;
 
+pub use ahead::{AHEAD_OF_OTHERS, Ahead};
 pub use analyze::analyze;
-use analyze::{CANNOT_FAIL, CHANGES};
+use analyze::{CANNOT_FAIL, CHANGES, EXPIRED};
+pub use dates::DatePart;
 pub use depth::{BLOCK_DEPTH_MAX, EXPRESSION_DEPTH_MAX, with_deep_stack};
 pub use error::PlanError;
 pub use explain::{
-    Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, explain, expression_text, shown_streams, warnings,
+    Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, explain, explain_called, expression_text, shown_streams,
+    unread_late, warnings, warnings_called,
 };
 pub use groups::{GROUPS_MAX, GroupOf, Groups};
 pub use limits::Limits;
 pub use operations::{Operation, Operations, VerdictOperation};
+pub use operators::{DefinitionPart, Operator, OperatorKind};
 pub use periods::{Edge, Periods, Unit, Zone};
 pub use plan::*;
 pub use program::{
-    Batch, BatchSize, Bound, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput,
-    FloatOp, Fold, KeyGroups, Local, LocalId, LoopId, Measure, Merge, Missing, Nested, Nesting, Node, Origin,
-    OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream, StreamId, TICKS_MAX, Table, TableId,
-    TextOp, TextTest, Transaction, TransactionId, WordOp, bad_schema,
+    Batch, BatchSize, Bound, CallerAt, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField,
+    EmitOutput, FloatOp, Fold, KEYS_MAX, KEYS_MAX_MAX, KeyGroups, Local, LocalId, LoopId, MathOp, Measure, Merge,
+    Missing, NO_TICK, Nested, Nesting, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen,
+    Sink, Stream, StreamId, TEXT_MAX, TICKS_MAX, Table, TableId, TextCall, TextOp, TextTest, Transaction,
+    TransactionId, WordOp, bad_schema,
 };
 pub use selection::{Condition, ConditionDef, Direction, Fit, Order, OrderDef, Selection, SelectionDef, Test, TestDef};
 pub use waves::Waves;

@@ -1,4 +1,4 @@
-//! How much one transaction may do before it aborts.
+//! The limits of one transaction, beyond which it aborts.
 //!
 //! The limits are part of the plan: a log that is replayed must decide as the run did that wrote it. A plan without
 //! them has the defaults, of which no version of the plan's format has others. What counts is explicit in the program
@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the steps and the memory of one transaction on one event, or of one filter or map, may come to.
+/// The most steps and bytes of one transaction on one event, or of one filter or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Steps, of which the last is still taken.
@@ -29,7 +29,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a plan need not name them.
+    /// Returns whether the limits are the default ones, which a plan need not name.
     pub fn is_default(&self) -> bool {
         *self == Limits::default()
     }

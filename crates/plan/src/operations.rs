@@ -36,13 +36,13 @@ use std::collections::BTreeSet;
 /// A transaction in parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operations {
-    /// By first role; together they have each role that is written.
+    /// The operations, by first role; together they have each role that is written.
     pub operations: Vec<Operation>,
     /// Decides, and returns.
     pub verdict: VerdictOperation,
 }
 
-/// What decides about a transaction, and what it returns.
+/// The part of a transaction that decides whether it commits, and what it returns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerdictOperation {
     /// The slice. Behind the transaction's own roles, whose rows it finds as they are before the transaction
@@ -57,7 +57,7 @@ pub struct VerdictOperation {
 pub struct Operation {
     /// The roles whose rows it reads or writes, ascending. A role that is only read may be in several.
     pub roles: Vec<RoleId>,
-    /// Performs them.
+    /// The transaction that performs the updates.
     pub update: Transaction,
     /// The list field of whose elements each can be performed by itself, where there is one.
     pub list: Option<usize>,
@@ -95,8 +95,8 @@ impl Operations {
     }
 }
 
-/// The roles whose updates decide about each other, by closure: a role that is read is in the groups that
-/// read it, and groups that share a written role are one.
+/// Returns the roles whose updates decide about each other, by closure: a role that is read is in the groups that read
+/// it, and groups that share a written role are one.
 fn groups(transaction: &Transaction) -> Vec<BTreeSet<RoleId>> {
     let cuts = cut_uses(transaction);
     let mut groups: Vec<BTreeSet<RoleId>> = Vec::new();
@@ -120,7 +120,7 @@ fn groups(transaction: &Transaction) -> Vec<BTreeSet<RoleId>> {
     joined
 }
 
-/// The updates of a group of roles. Adds to `performed` the numbers of the statements that they take.
+/// Returns the updates of a group of roles. Adds to `performed` the numbers of the statements that they take.
 fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut BTreeSet<usize>) -> Transaction {
     let wanted = |_: usize, stmt: &Stmt| match stmt {
         Stmt::Set { role, .. } | Stmt::Insert { role, .. } | Stmt::Delete { role, .. } => group.contains(role),
@@ -131,7 +131,7 @@ fn update(transaction: &Transaction, group: &BTreeSet<RoleId>, performed: &mut B
     Transaction { body, ..transaction.clone() }
 }
 
-/// What decides about the transaction, and what it returns.
+/// Returns the part that decides about the transaction, and what it returns.
 ///
 /// What operations perform is left to them; where one of them fails, the transaction aborts whatever the verdict
 /// operation says. Only updates of roles that are read between two of them are performed again, on a row of its own.
@@ -196,7 +196,7 @@ impl Moments<'_> {
         }
     }
 
-    /// The roles of which each round of a loop updates and reads another row.
+    /// Returns the roles of which each round of a loop updates and reads another row.
     fn once_per_round(&self, stmt: &Stmt) -> BTreeSet<RoleId> {
         let Stmt::ForEach { loop_id: this, body } = stmt else { return BTreeSet::new() };
         let list = self.transaction.loops[*this];
@@ -239,7 +239,7 @@ impl Moments<'_> {
     }
 }
 
-/// The roles that statements may update.
+/// Returns the roles that statements may update.
 fn updated(block: &[Stmt]) -> BTreeSet<RoleId> {
     let mut roles = BTreeSet::new();
     block.iter().for_each(|stmt| {
@@ -266,20 +266,20 @@ fn each_role_read(block: &mut [Stmt], change: &mut impl FnMut(&mut RoleId)) {
     }
 }
 
-/// The roles whose rows statements read.
+/// Returns the roles whose rows statements read.
 fn roles_read(block: &[Stmt]) -> BTreeSet<RoleId> {
     let mut roles = BTreeSet::new();
     each_role_read(&mut block.to_vec(), &mut |role| _ = roles.insert(*role));
     roles
 }
 
-/// Which locals a part needs. Statements are numbered in order, each before those of its blocks.
+/// The locals that a part needs. Statements are numbered in order, each before those of its blocks.
 struct Slice {
     locals: BTreeSet<usize>,
 }
 
 impl Slice {
-    /// The closure over what the wanted statements need. `records`: with what is returned.
+    /// Returns the closure over what the wanted statements need. `records`: with what is returned.
     fn of(body: &[Stmt], wanted: impl Fn(usize, &Stmt) -> bool, records: bool) -> Slice {
         let mut slice = Slice { locals: BTreeSet::new() };
         loop {
@@ -302,8 +302,8 @@ impl Slice {
         }
     }
 
-    /// What is kept of a block whose statements are numbered from `first`; the numbers go to `kept`. `records`: with
-    /// what is returned.
+    /// Returns the part of a block that is kept, whose statements are numbered from `first`; the numbers go to `kept`.
+    /// `records`: with what is returned.
     fn block(
         &self,
         block: &[Stmt],
@@ -318,7 +318,7 @@ impl Slice {
             statements.push((number, self.statement(stmt, number, wanted, records, kept)));
             number += size(stmt);
         }
-        // Where anything is kept, so is what is counted beside it: no part may run without end.
+        // Counting that stands beside a kept statement is kept, too: no part may run without end.
         if statements.iter().any(|(_, statement)| statement.is_some()) {
             for ((_, statement), stmt) in statements.iter_mut().zip(block) {
                 if matches!(stmt, Stmt::Count { .. }) {
@@ -374,7 +374,7 @@ impl Slice {
     }
 }
 
-/// Statements, with those of blocks.
+/// Returns the number of statements, with those of blocks.
 fn size(stmt: &Stmt) -> usize {
     let mut size = 0;
     stmt.each(&mut |_| size += 1);
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(updates(&verdict.body.body), 1);
     }
 
-    /// A list of rows, and what is done with them.
+    /// Returns a list of rows, and what is done with them.
     fn over_lines(body: impl FnOnce(&mut Block)) -> Option<Operations> {
         let plan = PlanBuilder::new("lines")
             .table("items", |t| t.key("id", Type::Int).column_or("price", Type::Int, Value::Int(0)))
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn rounds_that_share_a_local_are_one() {
-        // What comes before decides the next: a running sum.
+        // A running sum: each round needs the one before.
         let sum = over_lines(|b| {
             b.assign("sum", event("amount"));
             b.for_each("line", "lines", |b| {
@@ -529,7 +529,7 @@ mod tests {
             });
         });
         assert_eq!(behind, None);
-        // The same by a local that no round sets.
+        // A local that no round sets carries something out of a loop, too.
         let between = over_lines(|b| {
             b.assign("last", event("amount"));
             b.for_each("line", "lines", |b| {

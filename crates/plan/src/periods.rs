@@ -13,19 +13,19 @@ use std::fmt;
 /// The periods of a unit by the local clock of a zone, one after the other. Times are microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Periods {
-    /// Where periods begin by the local clock.
+    /// The beginnings of periods by the local clock.
     pub unit: Unit,
-    /// What the local clock shows.
+    /// The zone of the local clock.
     pub zone: Zone,
 }
 
-/// Which one of a period.
+/// The edge of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Edge {
-    /// Its first instant.
+    /// The first instant of the period.
     Start,
-    /// The first instant after it.
+    /// The first instant after the period.
     End,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Edge {
     }
 }
 
-/// Where periods begin by the local clock.
+/// The beginnings of periods by the local clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -46,10 +46,10 @@ pub enum Unit {
     Span {
         /// At least 1.
         length: i64,
-        /// From 0 to before the length.
+        /// The first beginning, from 0 to before the length.
         origin: i64,
     },
-    /// With the first of so many months, counted from January 1970.
+    /// Periods begin with the first of this number of months, counted from January 1970.
     Months(i64),
 }
 
@@ -58,26 +58,26 @@ pub enum Unit {
 pub struct Zone {
     /// Its name.
     pub name: String,
-    /// How far it is ahead before the first change.
+    /// The offset before the first change: how far the clock is ahead of UTC, microseconds.
     pub offset: i64,
     /// The instants of its changes, ascending, and how far it is ahead from then on. The time that the clock shows just
     /// before a change ascends, too: a clock that is set back catches up before its next change.
     pub changes: Vec<(i64, i64)>,
 }
 
-/// How many months a period has at most.
+/// The most months of a period.
 const MONTHS_MAX: i64 = 12_000;
 /// Microseconds of a day.
 const DAY: i128 = 86_400_000_000;
 
 impl Periods {
-    /// The end of the period that holds an instant; none beyond the end of time.
+    /// Returns the end of the period that holds an instant; none beyond the end of time.
     pub fn end(&self, instant: i64) -> Option<i64> {
         let begins = self.unit.begins(self.zone.shown(instant));
         i64::try_from(self.zone.first(self.unit.next(begins))).ok()
     }
 
-    /// The start of the period that holds an instant, if it is not before all times.
+    /// Returns the start of the period that holds an instant, if it is not before all times.
     pub fn start(&self, instant: i64) -> i64 {
         let begins = self.unit.begins(self.zone.shown(instant));
         i64::try_from(self.zone.first(begins)).unwrap_or(i64::MIN)
@@ -85,7 +85,7 @@ impl Periods {
 }
 
 impl Periods {
-    /// What is wrong with them, and what to give.
+    /// Returns the fault of the periods, and a hint, if they have one.
     pub(crate) fn fault(&self) -> Option<(String, String)> {
         let Periods { unit, zone } = self;
         let is_unit = match *unit {
@@ -96,21 +96,31 @@ impl Periods {
             let hint = format!("give a length with an origin from 0 to below it, or 1 to {MONTHS_MAX} months");
             return Some((format!("{unit:?} is no unit of a calendar"), hint));
         }
-        let message = || format!("the changes of the zone '{}' are not in order", zone.name);
-        let hint = "give each after the one before it, and a clock within a week of UTC";
-        (!zone.is_whole()).then(|| (message(), hint.to_owned()))
+        zone.fault()
     }
 }
 
 impl Zone {
-    /// The greatest time that the clock has shown up to an instant.
+    /// Returns an error of the zone and a hint at what to give; none if the zone is whole.
+    pub(crate) fn fault(&self) -> Option<(String, String)> {
+        let message = || format!("the changes of the zone '{}' are not in order", self.name);
+        let hint = "give each after the one before it, and a clock within a week of UTC";
+        (!self.is_whole()).then(|| (message(), hint.to_owned()))
+    }
+
+    /// Returns the local time that the zone's clock shows at an instant.
+    pub(crate) fn local(&self, instant: i64) -> i128 {
+        i128::from(instant) + self.offset(self.changes.partition_point(|&(at, _)| at <= instant))
+    }
+
+    /// Returns the greatest time that the clock has shown up to an instant.
     fn shown(&self, instant: i64) -> i128 {
         let count = self.changes.partition_point(|&(at, _)| at <= instant);
         let now = i128::from(instant) + self.offset(count);
         if count == 0 { now } else { now.max(self.before(count - 1)) }
     }
 
-    /// The first instant at which the clock shows a time or a later one.
+    /// Returns the first instant at which the clock shows a time or a later one.
     fn first(&self, local: i128) -> i128 {
         let (mut low, mut high) = (0, self.changes.len());
         while low < high {
@@ -121,17 +131,17 @@ impl Zone {
         if low == 0 { instant } else { instant.max(self.changes[low - 1].0.into()) }
     }
 
-    /// How far the clock is ahead after so many changes.
+    /// Returns the offset of the clock after this number of changes.
     fn offset(&self, count: usize) -> i128 {
         if count == 0 { self.offset.into() } else { self.changes[count - 1].1.into() }
     }
 
-    /// What the clock shows last before a change.
+    /// Returns the last time that the clock shows before a change.
     fn before(&self, change: usize) -> i128 {
         i128::from(self.changes[change].0) - 1 + self.offset(change)
     }
 
-    /// Whether the changes are in order, and the clock is never more than a week ahead or behind.
+    /// Returns whether the changes are in order, and the clock is never more than a week ahead or behind.
     fn is_whole(&self) -> bool {
         let mut offsets = self.changes.iter().map(|&(_, offset)| offset).chain([self.offset]);
         let in_order = |change: usize| {
@@ -142,7 +152,7 @@ impl Zone {
 }
 
 impl Unit {
-    /// Where the period of a local time begins.
+    /// Returns the beginning of the period of a local time.
     fn begins(self, local: i128) -> i128 {
         match self {
             Unit::Span { length, origin } => local - (local - i128::from(origin)).rem_euclid(length.into()),
@@ -153,7 +163,7 @@ impl Unit {
         }
     }
 
-    /// Where the next period begins after one that begins at a local time.
+    /// Returns the beginning of the period after one that begins at a local time.
     fn next(self, begins: i128) -> i128 {
         match self {
             Unit::Span { length, .. } => begins + i128::from(length),
@@ -170,7 +180,7 @@ const TO_1970: i128 = 719_468;
 /// The days of 400 years.
 const ERA: i128 = 146_097;
 
-/// The months from January 1970 to that of a day, which is counted from 1970.
+/// Returns the months from January 1970 to that of a day, which is counted from 1970.
 ///
 /// Years begin in March here, so that a leap day is the last of its year (Hinnant, "chrono-compatible low-level date
 /// algorithms").
@@ -183,7 +193,7 @@ fn month_of(day: i128) -> i128 {
     (400 * era + year - 1970) * 12 + month + 2
 }
 
-/// The first day of a month, counted as above.
+/// Returns the first day of a month, counted as above.
 fn first_day(month: i128) -> i128 {
     let from_march = month - 2 + 1970 * 12;
     let (year, month) = (from_march.div_euclid(12), from_march.rem_euclid(12));
@@ -204,7 +214,7 @@ mod tests {
         Periods { unit: Unit::Span { length: DAY, origin: 0 }, zone }
     }
 
-    /// The periods that hold the instants from `from` to before `to`, hour by hour.
+    /// Returns the periods that hold the instants from `from` to before `to`, hour by hour.
     fn held(periods: &Periods, from: i64, to: i64) -> Vec<(i64, i64)> {
         let mut held: Vec<_> = (from..to)
             .flat_map(|hour| [hour * HOUR, hour * HOUR + 1, hour * HOUR + HOUR - 1])

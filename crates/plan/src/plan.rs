@@ -3,7 +3,7 @@
 //! turns a plan into a [`crate::Program`], which is what interpreters and compilers read.
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Edge, Limits, Periods, SelectionDef};
+use crate::{Ahead, DatePart, Edge, Limits, Periods, SelectionDef, Zone};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, Value};
 
@@ -32,12 +32,15 @@ pub struct Plan {
     /// Streams that leave the application.
     #[serde(default)]
     pub sinks: Vec<SinkDef>,
-    /// How much one transaction may do.
+    /// The limits of one transaction.
     #[serde(default, skip_serializing_if = "Limits::is_default")]
     pub limits: Limits,
+    /// Sources of earlier versions that are not wanted any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<String>,
 }
 
-/// Of an application that does not say.
+/// Returns the version of an application that does not say one.
 fn first_version() -> u64 {
     1
 }
@@ -52,18 +55,35 @@ pub struct TableDef {
     /// Indexes, each of one column or several, by which [`RoleDef::selection`] finds rows without a look at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<Vec<String>>,
-    /// Whether its changes are a stream ([`StreamRef::Changes`]).
+    /// A flag: whether its changes are a stream ([`StreamRef::Changes`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changes: bool,
     /// Into which groups its keys fall that no transaction crosses ([`crate::Groups`]), if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroupsDef>,
+    /// Its name in an earlier version of the schema, whose rows it takes over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
+    /// The time at which its rows expire, if they do. It then has a column `gone_at` with that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire: Option<Expire>,
+}
+
+/// The time at which a row is deleted, without a transaction of the user's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expire {
+    /// So long after the last write of the row: a `duration`, or an `int` where the event time is one.
+    After(Value),
+    /// The time in this column; at the next instant where that is over.
+    At(String),
 }
 
 impl TableDef {
-    /// A table without indexes and groups, whose changes are no stream.
+    /// A table without indexes and groups, whose changes are no stream and whose rows stay.
     pub fn new(name: impl Into<String>, columns: Vec<ColumnDef>) -> Self {
-        TableDef { name: name.into(), columns, indexes: Vec::new(), changes: false, groups: None }
+        let (indexes, changes, groups, was, expire) = (Vec::new(), false, None, None, None);
+        TableDef { name: name.into(), columns, indexes, changes, groups, was, expire }
     }
 }
 
@@ -72,7 +92,7 @@ impl TableDef {
 pub struct KeyGroupsDef {
     /// A key column of type int.
     pub column: String,
-    /// How many, at least 2.
+    /// The number of groups, at least 2.
     pub count: usize,
 }
 
@@ -84,20 +104,21 @@ pub struct ColumnDef {
     /// Its type.
     #[serde(flatten)]
     pub ty: ColumnType,
-    /// Whether it is part of the key (in column order). Keys are never null, never float.
+    /// A flag: whether it is part of the key (in column order). Keys are never null, never float.
     #[serde(default)]
     pub key: bool,
     /// The value of a row that nothing was written to. Without one, an insert must give the value.
     #[serde(default)]
     pub default: Option<Value>,
-    /// Where it is there, the cell keeps values added of late, each of type `ty`, instead of one value.
+    /// The window of a windowed column: the cell keeps values that were added of late, each of type `ty`, instead of
+    /// one value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowDef>,
     /// Its name in an earlier version of the schema, whose values it takes over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
-    /// How the values that it takes over become values of `ty`, where they were of another type. A column of the key or a
-    /// windowed one has none.
+    /// The function that converts the values which it takes over to values of `ty`, if they were of another type. A
+    /// column of the key or a windowed one has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convert: Option<ConvertDef>,
 }
@@ -108,20 +129,21 @@ pub struct ConvertDef {
     /// The type of the value that it takes: in statements and expressions, the `Event` field [`ConvertDef::VALUE`].
     /// Where it cannot be None, None stays None.
     pub from: ColumnType,
-    /// What it does first. There are no rows, no emissions and no returns; what aborts refuses the migration.
+    /// The statements that run first. There are no rows, no emissions and no returns; what aborts refuses the
+    /// migration.
     #[serde(default)]
     pub body: Vec<Stmt>,
-    /// What it gives after that: a value that fits the column's type.
+    /// The value that it gives after that; it fits the column's type.
     pub value: Expr,
 }
 
 impl ConvertDef {
-    /// What the value is called.
+    /// The name of the value that is converted.
     pub const VALUE: &str = "value";
 }
 
 impl ColumnDef {
-    /// A column that is no part of the key, and says nothing else about itself.
+    /// Makes a column that is no part of the key, and says nothing else about itself.
     pub fn new(name: impl Into<String>, ty: impl Into<ColumnType>) -> ColumnDef {
         ColumnDef {
             name: name.into(),
@@ -135,17 +157,17 @@ impl ColumnDef {
     }
 }
 
-/// Which of the values added to a windowed column are kept. Spans are a `duration`, or an `int` where the event
-/// time is one.
+/// The values added to a windowed column that are kept. Spans are a `duration`, or an `int` where the event time is
+/// one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowDef {
-    /// Those of the last `span`, in slices of `slide`; without that, every time is a slice of its own.
+    /// The values of the last `span`, in slices of `slide`; without that, every time is a slice of its own.
     Span {
         span: Value,
         #[serde(default)]
         slide: Option<Value>,
-        /// Whether the distinct values are kept, not count, sum, least and greatest of each slice.
+        /// A flag: whether the distinct values are kept, not count, sum, least and greatest of each slice.
         #[serde(default)]
         distinct: bool,
     },
@@ -173,7 +195,7 @@ pub enum WindowDef {
         #[serde(default)]
         slices: Option<(Value, Value)>,
     },
-    /// The last so many.
+    /// This number of the last values.
     Last(i64),
 }
 
@@ -183,25 +205,25 @@ pub enum WindowDef {
 pub enum WindowPart {
     /// `window(span)`: the values of the last `span`.
     Span(Value),
-    /// `last(count)`: the last so many.
+    /// `last(count)`: this number of the last values.
     Last(i64),
 }
 
-/// What is asked about the values in a window.
+/// An aggregate of the values in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregate {
-    /// How many there are.
+    /// The number of values.
     Count,
-    /// Their sum; 0 of none.
+    /// The sum of the values; 0 of none.
     Sum,
-    /// Their mean; `None` of none.
+    /// The mean of the values; `None` of none.
     Mean,
     /// The least; `None` of none.
     Min,
     /// The greatest; `None` of none.
     Max,
-    /// How many different ones there are.
+    /// The number of different values.
     Distinct,
     /// The variance of a sample, a float; `None` of fewer than two.
     Variance,
@@ -214,13 +236,13 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// Whether it is a variance or a standard deviation.
+    /// Returns whether it is a variance or a standard deviation.
     pub fn is_spread(self) -> bool {
         matches!(self, Aggregate::Variance | Aggregate::Stddev | Aggregate::Pvariance | Aggregate::Pstddev)
     }
 }
 
-/// What is kept of values in place of them.
+/// A synopsis that is kept in place of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Synopsis {
@@ -235,7 +257,7 @@ pub enum Synopsis {
 }
 
 impl Synopsis {
-    /// What it keeps, as a noun.
+    /// Returns the noun for what it keeps.
     pub fn name(self) -> &'static str {
         match self {
             Synopsis::Counts => "counts",
@@ -246,26 +268,26 @@ impl Synopsis {
     }
 }
 
-/// What is asked of a synopsis.
+/// The questions to a synopsis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// Of counts: the value whose rank is the argument, from 0 on. First are those that are most frequent, of those as
-    /// frequent the one that was added first. `None` if there is none.
+    /// The value whose rank is the argument, from 0 on; asked of counts. First are those that are most frequent, of
+    /// those as frequent the one that was added first. `None` if there is none.
     Value,
-    /// Of counts: how often that value was added; 0 if there is none.
+    /// The number of times that this value was added, 0 if there is none; asked of counts.
     Times,
-    /// Of registers: about how many different values were added. The argument does not matter.
+    /// About the number of different values that were added; asked of registers. The argument does not matter.
     Distinct,
-    /// Of buckets: about the value of the rank floor(*q* (*n* − 1)) of *n* values, counted from 0, where *q* is the argument;
-    /// `None` of none, NaN where a value is NaN.
+    /// About the value of the rank floor(*q* (*n* − 1)) of *n* values, counted from 0, where *q* is the argument;
+    /// `None` of none, NaN where a value is NaN; asked of buckets.
     Quantile,
-    /// Of counters: about how often the argument was added.
+    /// About the number of times that the argument was added; asked of counters.
     Frequency,
 }
 
 impl Ask {
-    /// The synopsis that can be asked so.
+    /// Returns the synopsis that can be asked so.
     pub fn of(self) -> Synopsis {
         match self {
             Ask::Value | Ask::Times => Synopsis::Counts,
@@ -281,32 +303,60 @@ impl Ask {
 pub struct StreamDef {
     /// Unique among streams.
     pub name: String,
-    /// Where its events come from.
+    /// The origin of its events.
     pub origin: OriginDef,
 }
 
-/// Where a named stream's events come from.
+/// The fields of calls, of type `Str`, that say who makes them. A server fills them in, and takes them from no client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallerFields {
+    /// The name of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The protocol: `http` or `postgresql`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+}
+
+impl CallerFields {
+    /// Returns whether there are none.
+    pub fn is_none(&self) -> bool {
+        *self == CallerFields::default()
+    }
+}
+
+/// The origin of a named stream's events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OriginDef {
-    /// From outside.
+    /// The events come from outside.
     Source {
         /// The fields of its events.
         schema: Schema,
         /// The field that holds event time (`Time` or `int`, not nullable); none: arrival order.
         #[serde(default)]
         event_time: Option<String>,
-        /// How late an event may be, in the unit of the event time (microseconds for `Time`). Below zero, as of a clock: by how
-        /// much each event is later than the one before, at least.
+        /// The lateness up to which an event is punctual, in the unit of the event time (microseconds for `Time`).
+        /// Below zero, as of a clock: by how much each event is later than the one before, at least.
         #[serde(default)]
         lateness: i64,
         /// Its events are sent and bring no time: the field of event time gets the time of their anchored position.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         anchored: bool,
-        /// Its events are calls, which may have a key: for so long, microseconds of the callers' clock, the answer of a
-        /// call is kept, and given to a call with the same key. None: calls have no keys.
+        /// Its events are calls, or are pushed, which may have a key: for so long, microseconds of the callers' clock, the answer
+        /// of a call or push is kept, and given to one with the same key. None: they have no keys.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remembers: Option<i64>,
+        /// The number of keys that are kept at a time, at most. None: about a million.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys_max: Option<u64>,
+        /// The bound on how far ahead of the machine's clock an event may be.
+        #[serde(default, skip_serializing_if = "Ahead::is_by_input")]
+        ahead: Ahead,
+        /// The fields that say who makes a call, where its events are calls.
+        #[serde(default, skip_serializing_if = "CallerFields::is_none")]
+        caller: CallerFields,
     },
     /// A tick of event time at `origin` and each multiple of the period before and after it: the field `at`, of type
     /// `Time`, or `int` where the period is one.
@@ -320,7 +370,7 @@ pub enum OriginDef {
     Batch {
         /// The source.
         input: StreamRef,
-        /// Which events are a batch.
+        /// The events that are a batch.
         size: BatchSizeDef,
     },
     /// The events of another stream for which the predicate holds.
@@ -339,14 +389,14 @@ pub enum OriginDef {
     },
 }
 
-/// Which events of a source are a batch.
+/// The events of a source that are a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchSizeDef {
-    /// So many, at least one.
+    /// A number of events, at least one.
     Count(u64),
-    /// Those of an interval of event time that has any. Intervals begin at `origin` and at each multiple of the length
-    /// before and after it.
+    /// The events of an interval of event time that has any. Intervals begin at `origin` and at each multiple of the
+    /// length before and after it.
     Time {
         /// A `duration`, or an `int` where the event time is one.
         length: Value,
@@ -355,17 +405,17 @@ pub enum BatchSizeDef {
     },
 }
 
-/// How a stream is referred to.
+/// A reference to a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamRef {
     /// A source or derived stream.
     Named(String),
-    /// What a transaction returned, or its input event where its body never returns a record.
+    /// The events that a transaction returned, or its input events if its body never returns a record.
     Committed(String),
     /// A transaction's aborts: the event's fields, `reason`, and `role.column` of the values seen.
     Aborted(String),
-    /// What a transaction emitted under a name.
+    /// The events that a transaction emitted under a name.
     Emitted {
         /// The transaction.
         transaction: String,
@@ -383,6 +433,8 @@ pub enum StreamRef {
     /// The rows of a table that committed transactions have written or deleted: its columns but for windows, of which those
     /// that are no part of the key are nullable, and `deleted`. See [`TableDef::changes`].
     Changes(String),
+    /// The rows of a table that have expired ([`TableDef::expire`]), as they were: its columns but for windows.
+    Expired(String),
 }
 
 /// A stream that leaves the application.
@@ -390,7 +442,7 @@ pub enum StreamRef {
 pub struct SinkDef {
     /// Unique among sinks.
     pub name: String,
-    /// What goes out.
+    /// The stream that goes out.
     pub stream: StreamRef,
 }
 
@@ -401,52 +453,53 @@ pub struct TransactionDef {
     pub name: String,
     /// The streams whose events it runs on; all of one schema.
     pub inputs: Vec<StreamRef>,
-    /// Where it is there, the transaction runs on the windows of its one input as they close, not on events. It has no
-    /// roles. The events that its body sees are the closes: the parts of the group, `start` and `end`.
+    /// The windows on which the transaction runs as they close, if it does not run on the events of its one input. It
+    /// has no roles. The events that its body sees are the closes: the parts of the group, `start` and `end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<OverDef>,
-    /// Where it is there, the transaction runs on what a join of its two inputs gives. It has no roles. The events that its
-    /// body sees have the fields `p.id` of the left side `p` and `a.id` of the right side `a`, and `p.exists`, `a.exists` of a
-    /// side that can be missing.
+    /// The join of its two inputs on whose results the transaction runs, if it does not run on events. It has no roles.
+    /// The events that its body sees have the fields `p.id` of the left side `p` and `a.id` of the right side `a`, and
+    /// `p.exists`, `a.exists` of a side that can be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinDef>,
-    /// Whether it is nested in the transaction whose `Committed` or `Emitted` stream it takes: both commit, or neither does.
+    /// A flag: whether it is nested in the transaction whose `Committed` or `Emitted` stream it takes: both commit, or
+    /// neither does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nested: bool,
     /// The rows it may touch.
     #[serde(default)]
     pub roles: Vec<RoleDef>,
-    /// What it does.
+    /// The statements that it runs.
     pub body: Vec<Stmt>,
 }
 
 /// A join of two streams: the transaction's inputs, the left one first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JoinDef {
-    /// What the body calls the left side.
+    /// The name of the left side in the body.
     pub left: String,
-    /// What it calls the right side; none where it never sees it ([`JoinHow::Anti`]).
+    /// The name of the right side in the body; none if the body never sees it ([`JoinHow::Anti`]).
     #[serde(default)]
     pub right: Option<String>,
     /// The key: pairs of values, over the fields of the left event and of the right. None is never equal.
     pub on: Vec<(Expr, Expr)>,
-    /// How far apart in time events may be.
+    /// The greatest distance in time of the events of a pair.
     pub bound: JoinBound,
-    /// What becomes of an event without a partner.
+    /// The treatment of an event without a partner.
     pub how: JoinHow,
 }
 
-/// How far apart in time the events of a pair may be.
+/// The greatest distance in time of the events of a pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinBound {
-    /// By less than this: a `duration`, or an `int` where the event time is one.
+    /// A distance that is less than this: a `duration`, or an `int` where the event time is one.
     Within(Value),
-    /// As far as one window, which is tumbling.
+    /// A distance within one window, which is tumbling.
     Over(WindowsDef),
 }
 
-/// What becomes of an event without a partner.
+/// The treatment of an event without a partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinHow {
@@ -466,10 +519,11 @@ pub struct OverDef {
     /// The group of an event: names, and values over its fields. None is a value like others. Empty: one group.
     #[serde(default)]
     pub by: Vec<(String, Expr)>,
-    /// Which windows each group has.
+    /// The windows of each group.
     pub windows: WindowsDef,
-    /// How often the window that closes next of tumbling and sliding windows gives a result before it does: a `duration`, or an `int` where the event time is one.
-    /// The results are what the transaction `window.early` commits, where `window` is the name of this one.
+    /// The interval at which the window that closes next of tumbling and sliding windows gives early results: a
+    /// `duration`, or an `int` where the event time is one. The results are what the transaction `window.early`
+    /// commits, where `window` is the name of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Value>,
     /// A table: each of its rows has a result in each window, whether or not events are in it. The parts of the group are the
@@ -481,7 +535,7 @@ pub struct OverDef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<TopDef>,
     /// The first events of each group, in place of what a body gives: those with no other that was passed on less than this
-    /// before. A `duration`, or an `int` where the event time is one. Then `windows` and the body do not matter. The
+    /// before. Over a source and its late events, these count where they stand. A `duration`, or an `int` where the event time is one. Then `windows` and the body do not matter. The
     /// transaction commits the first events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Value>,
@@ -495,7 +549,7 @@ pub struct OverDef {
 pub struct OwnDef {
     /// Unique in its window.
     pub name: String,
-    /// What it keeps, with the values that it begins with.
+    /// The columns of its state, with the values that it begins with.
     pub state: Vec<ColumnDef>,
     /// Adds an event: over the fields of the input's events, and the state as the columns of a role with the aggregate's
     /// name, which are set.
@@ -509,26 +563,27 @@ pub struct OwnDef {
 /// The greatest events of an instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopDef {
-    /// How many.
+    /// The number of places.
     pub count: i64,
-    /// By what, over the fields of an event: a number or a time. The first of equals is greater.
+    /// The value by which events are ranked, over the fields of an event: a number or a time. The first of equals is
+    /// greater.
     pub by: Expr,
-    /// Whether those that are equal to the last come, too.
+    /// A flag: whether events that are equal to the last come, too.
     #[serde(default)]
     pub ties: bool,
 }
 
-/// Which windows a group has. Lengths are a `duration`, or an `int` where the event time is one.
+/// The windows of a group. Lengths are a `duration`, or an `int` where the event time is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowsDef {
-    /// One after the other, from `origin` on and before it.
+    /// Windows one after the other, from `origin` on and before it.
     Tumbling {
         length: Value,
         #[serde(default)]
         origin: i64,
     },
-    /// One begins every `every`, which divides the length.
+    /// Windows of which one begins every `every`, which divides the length.
     Sliding {
         length: Value,
         every: Value,
@@ -539,19 +594,19 @@ pub enum WindowsDef {
     Calendar(Periods),
     /// The events between two pauses of at least `gap`.
     Session { gap: Value },
-    /// So many events.
+    /// Windows of this number of events.
     Counting { count: i64 },
 }
 
-/// What is asked about the events of a window.
+/// An aggregate of the events of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowFunction {
-    /// How many there are.
+    /// The number of events.
     Count,
     /// The sum of the values; 0 of none.
     Sum,
-    /// Their mean; `None` of none.
+    /// The mean of the values; `None` of none.
     Mean,
     /// The least; `None` of none.
     Min,
@@ -565,11 +620,11 @@ pub enum WindowFunction {
     ArgMin,
     /// The value of the first event whose `by` is the greatest.
     ArgMax,
-    /// How many different values there are.
+    /// The number of different values.
     Distinct,
-    /// Whether some value, a `bool`, is true.
+    /// True if some value, a `bool`, is true.
     Any,
-    /// Whether all values, `bool`s, are true.
+    /// True if all values, `bool`s, are true.
     All,
     /// The variance of a sample; `None` of fewer than two values.
     Variance,
@@ -579,10 +634,10 @@ pub enum WindowFunction {
     Pvariance,
     /// The standard deviation of a population; `None` of no values.
     Pstddev,
-    /// The value that is the `argument`-th most frequent one, from 0 on; of those as frequent, the one that came first is
-    /// before. `None` where there are not so many.
+    /// The value that is the `argument`-th most frequent one, from 0 on; of those as frequent, the one that came first
+    /// is before. `None` where there are fewer different values.
     TopValue,
-    /// How often that value is there; 0 where there are not so many.
+    /// The number of times that this value is there; 0 where there are fewer different values.
     TopCount,
     /// About how many different values there are.
     ApproxDistinct,
@@ -593,7 +648,7 @@ pub enum WindowFunction {
 }
 
 impl WindowFunction {
-    /// The synopsis that it is read from, and what it asks of that, where it is such a function.
+    /// Returns the synopsis that it is read from, and what it asks of that, where it is such a function.
     pub fn asks(self) -> Option<(Synopsis, Ask)> {
         match self {
             WindowFunction::TopValue => Some((Synopsis::Counts, Ask::Value)),
@@ -624,27 +679,27 @@ pub struct RoleDef {
     /// The earlier role of [`AccessDef::All`] with a row for each of its rows; none: one row.
     #[serde(default)]
     pub each: Option<String>,
-    /// What may be done and what a missing row means.
+    /// The access: what may be done, and what a missing row means.
     pub access: AccessDef,
-    /// Which rows of the table, with [`AccessDef::All`].
+    /// The rows of the table, with [`AccessDef::All`].
     #[serde(default)]
     pub selection: SelectionDef,
 }
 
 impl RoleDef {
-    /// A role that is one row.
+    /// Returns a role that is one row.
     pub fn row(name: impl Into<String>, table: impl Into<String>, key: Vec<Expr>, access: AccessDef) -> Self {
         let selection = SelectionDef::default();
         RoleDef { name: name.into(), table: table.into(), key, over: None, each: None, access, selection }
     }
 
-    /// Whether it is one row.
+    /// Returns whether the role is one row.
     pub fn is_one_row(&self) -> bool {
         self.over.is_none() && self.each.is_none() && self.access != AccessDef::All
     }
 }
 
-/// What a role may do, and what it sees where its row is missing.
+/// The access of a role: what it may do, and what it sees if its row is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessDef {
@@ -662,7 +717,7 @@ pub enum AccessDef {
     All,
 }
 
-/// Where something stands in the user's source text: 1-based lines, 0-based columns.
+/// A place in the user's source text: 1-based lines, 0-based columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// First line.
@@ -678,9 +733,9 @@ pub struct Span {
 /// A statement with its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stmt {
-    /// What to do.
+    /// The statement.
     pub node: StmtNode,
-    /// Where it was written.
+    /// The place where it was written.
     #[serde(default)]
     pub span: Option<Span>,
 }
@@ -745,7 +800,7 @@ pub enum StmtNode {
 /// A new event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// In the order of the schema to be. A bare `Event` of a list field passes the list on.
+    /// The fields, in the order of the schema to be. A bare `Event` of a list field passes the list on.
     pub fields: Vec<(String, Expr)>,
     /// The declared schema (an event class) that the fields must fit; none: inferred.
     #[serde(default)]
@@ -758,9 +813,9 @@ pub struct Record {
 /// An expression with its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expr {
-    /// What to compute.
+    /// The operation.
     pub node: ExprNode,
-    /// Where it was written.
+    /// The place where it was written.
     #[serde(default)]
     pub span: Option<Span>,
 }
@@ -791,23 +846,23 @@ pub enum ExprNode {
         part: Option<WindowPart>,
         aggregate: Aggregate,
     },
-    /// Of a window over a stream: `w.field.function()`, `w.count()`, `w.argmax("by").value`. `value` and `by` are over
-    /// the fields of the events in the window. Where a value is None, the event does not count, but for `First`, `Last`,
-    /// `ArgMin` and `ArgMax`, which only leave out events whose `by` is None.
+    /// An aggregate of a window over a stream: `w.field.function()`, `w.count()`, `w.argmax("by").value`. `value` and
+    /// `by` are over the fields of the events in the window. Where a value is None, the event does not count, but for
+    /// `First`, `Last`, `ArgMin` and `ArgMax`, which only leave out events whose `by` is None.
     Aggregate {
         function: WindowFunction,
         #[serde(default)]
         value: Option<Box<Expr>>,
         #[serde(default)]
         by: Option<Box<Expr>>,
-        /// Over what the function of the window sees.
+        /// The argument, over what the function of the window sees.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argument: Option<Box<Expr>>,
     },
-    /// What a column with a synopsis, or a part of it, says.
+    /// The answer of a column with a synopsis, or of a part of it.
     Synopsis { role: String, column: String, ask: Ask, argument: Box<Expr> },
-    /// Of a column of records: where the first one stands that is not too old, after the one at `after`, or from the oldest
-    /// on where that is −1; −1 if there is none. Of a part of the column, those of that span are not too old.
+    /// The place of the first record of a column of records that is not too old, after the one at `after`, or from the
+    /// oldest on where that is −1; −1 if there is none. Of a part of the column, those of that span are not too old.
     NextRecord {
         role: String,
         column: String,
@@ -841,6 +896,8 @@ pub enum ExprNode {
     OrZero(Box<Expr>),
     /// The start or the end of the period that holds a time, of its type.
     Period { edge: Edge, periods: Periods, time: Box<Expr> },
+    /// A part of what calendar and clock of a zone show at a time: `time.hour`, `time.tz("Europe/Berlin").hour`.
+    DatePart { part: DatePart, zone: Zone, time: Box<Expr> },
     /// The value under a type, as it would be set in a column of it; `target` names that in messages.
     Fitted { value: Box<Expr>, ty: ColumnType, target: String },
     /// `value in (a, b, …)`: equality with any of these.
@@ -947,4 +1004,48 @@ pub enum Function {
     TotalMicroseconds,
     /// `duration.total_seconds()` to float, or a `Time`'s seconds since 1970
     TotalSeconds,
+    /// `math.floor(x)` of int, float, decimal to int; likewise below
+    Floor,
+    /// `math.ceil(x)`
+    Ceil,
+    /// `math.trunc(x)`
+    Trunc,
+    /// `math.sqrt(x)` of int, float to float; likewise below
+    Sqrt,
+    /// `math.fmod(x, y)`
+    Fmod,
+    /// `math.exp(x)`
+    Exp,
+    /// `math.log(x)`
+    Log,
+    /// `math.log2(x)`
+    Log2,
+    /// `math.log10(x)`
+    Log10,
+    /// `math.pow(x, y)`
+    Pow,
+    /// `math.sin(x)`
+    Sin,
+    /// `math.cos(x)`
+    Cos,
+    /// `math.tan(x)`
+    Tan,
+    /// `math.atan2(y, x)`
+    Atan2,
+    /// `math.hypot(x, y)`
+    Hypot,
+    /// `s.find(part, start, end)` to int
+    Find,
+    /// `s.replace(old, new, count)`, of a negative count all
+    Replace,
+    /// `s[start:stop]`, where the greatest int stands for a stop that is left out
+    Slice,
+    /// `s[index]`
+    At,
+    /// `s.zfill(width)`
+    Zfill,
+    /// `s.split(separator, most)[index]`; the separator may be the literal None, and a negative `most` means all
+    SplitPart,
+    /// `len(s.split(separator, most))`
+    SplitCount,
 }

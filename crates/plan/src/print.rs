@@ -2,11 +2,14 @@
 //!
 //! The event is always called `ev`. Parentheses appear only where the tree needs them.
 
-use crate::{Aggregate, Ask, BinaryOp, CompareOp, Expr, ExprNode, Function, UnaryOp, WindowFunction, WindowPart};
+use crate::{
+    Aggregate, Ask, BinaryOp, CompareOp, Expr, ExprNode, Function, MathOp, TextCall, UnaryOp, WindowFunction,
+    WindowPart, Zone,
+};
 use std::fmt::{self, Display, Formatter};
 use tidemill_model::Value;
 
-/// How tightly an expression holds together, loosest first.
+/// The precedence of an expression, loosest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Conditional,
@@ -58,6 +61,7 @@ impl Display for Expr {
                 f.write_str(")")
             }
             ExprNode::Period { edge, time, .. } => write!(f, "period({time}).{edge}"),
+            ExprNode::DatePart { part, zone, time } => write!(f, "{}{}.{part}", at(time, Level::Atom), in_zone(zone)),
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
             ExprNode::Rows(role) => write!(f, "len({role})"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),
@@ -89,6 +93,11 @@ impl Display for Expr {
     }
 }
 
+/// Returns the text that puts a time into a zone; empty for UTC.
+pub(crate) fn in_zone(zone: &Zone) -> String {
+    if zone.name == "UTC" { String::new() } else { format!(".tz({:?})", zone.name) }
+}
+
 fn level(expr: &Expr) -> Level {
     match &expr.node {
         ExprNode::IfElse { .. } => Level::Conditional,
@@ -110,17 +119,17 @@ pub(crate) fn binary_level(op: BinaryOp) -> Level {
     }
 }
 
-/// The text of `expr` where something of level `least` or tighter may stand.
+/// Returns the text of `expr` where something of level `least` or tighter may stand.
 fn at(expr: &Expr, least: Level) -> String {
     if level(expr) >= least { expr.to_string() } else { format!("({expr})") }
 }
 
-/// The text of `expr` where only something tighter than `level` may stand.
+/// Returns the text of `expr` where only something tighter than `level` may stand.
 fn above(expr: &Expr, outer: Level) -> String {
     if level(expr) > outer { expr.to_string() } else { format!("({expr})") }
 }
 
-/// The part of a window that is asked for.
+/// Returns the part of a window that is asked for.
 fn window_part(f: &mut fmt::Formatter<'_>, part: Option<&WindowPart>) -> fmt::Result {
     match part {
         None => Ok(()),
@@ -142,6 +151,28 @@ fn list(f: &mut Formatter<'_>, parts: &[Expr]) -> fmt::Result {
 fn call(f: &mut Formatter<'_>, function: Function, arguments: &[Expr]) -> fmt::Result {
     use Function::*;
     match (function, arguments) {
+        (Slice, [text, start, stop]) => {
+            let [start, stop] = [(start, 0), (stop, i64::MAX)].map(|(place, default)| given(place, default));
+            write!(f, "{}[{start}:{stop}]", at(text, Level::Atom))
+        }
+        (At, [text, place]) => write!(f, "{}[{place}]", at(text, Level::Atom)),
+        (SplitPart, [text, separator, most, index]) => {
+            write!(f, "{}[{index}]", split(text, separator, most))
+        }
+        (SplitCount, [text, separator, most]) => write!(f, "len({})", split(text, separator, most)),
+        (Find | Replace | Zfill, [text, rest @ ..]) => {
+            let defaults: &[i64] = match function {
+                Find => &[0, i64::MAX],
+                Replace => &[-1],
+                _ => &[],
+            };
+            let (first, last) = rest.split_at(rest.len() - defaults.len().min(rest.len()));
+            let mut texts: Vec<String> = first.iter().map(Expr::to_string).collect();
+            let is_left_out = |(place, default): (&Expr, &i64)| given(place, *default).is_empty();
+            let said = last.len() - last.iter().zip(defaults).rev().take_while(|of| is_left_out(*of)).count();
+            texts.extend(last[..said].iter().map(Expr::to_string));
+            write!(f, "{}.{function}({})", at(text, Level::Atom), texts.join(", "))
+        }
         (Contains, [text, part]) => {
             write!(f, "{} in {}", above(part, Level::Comparison), above(text, Level::Comparison))
         }
@@ -158,7 +189,27 @@ fn call(f: &mut Formatter<'_>, function: Function, arguments: &[Expr]) -> fmt::R
     }
 }
 
-/// A constant as Python would write it, as far as Python has a notation for it.
+/// The text of an int; nothing where it is what it is when it is left out.
+fn given(expr: &Expr, default: i64) -> String {
+    match expr.node {
+        ExprNode::Literal(Value::Int(value)) if value == default => String::new(),
+        _ => expr.to_string(),
+    }
+}
+
+/// The parts of a text.
+fn split(text: &Expr, separator: &Expr, most: &Expr) -> String {
+    let is_white_space = matches!(separator.node, ExprNode::Literal(Value::Null));
+    let most = given(most, -1);
+    let arguments = match (is_white_space, most.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => separator.to_string(),
+        _ => format!("{separator}, {most}"),
+    };
+    format!("{}.split({arguments})", at(text, Level::Atom))
+}
+
+/// Returns a constant as Python would write it, as far as Python has a notation for it.
 pub(crate) fn literal(value: &Value) -> String {
     match value {
         Value::Duration(us) => duration(*us),
@@ -167,7 +218,7 @@ pub(crate) fn literal(value: &Value) -> String {
     }
 }
 
-/// In the largest unit of which it is a whole number.
+/// Returns a duration as text, in the largest unit of which it is a whole number.
 fn duration(us: i64) -> String {
     const UNITS: [(&str, i64); 5] = [
         ("days", 86_400_000_000),
@@ -264,6 +315,40 @@ impl Display for Ask {
     }
 }
 
+impl Display for MathOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MathOp::Sqrt => "sqrt",
+            MathOp::Fmod => "fmod",
+            MathOp::Exp => "exp",
+            MathOp::Log => "log",
+            MathOp::Log2 => "log2",
+            MathOp::Log10 => "log10",
+            MathOp::Pow => "pow",
+            MathOp::Sin => "sin",
+            MathOp::Cos => "cos",
+            MathOp::Tan => "tan",
+            MathOp::Atan2 => "atan2",
+            MathOp::Hypot => "hypot",
+        })
+    }
+}
+
+impl Display for TextCall {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TextCall::Find => "find",
+            TextCall::Replace => "replace",
+            TextCall::Slice => "slice",
+            TextCall::At => "at",
+            TextCall::Zfill => "zfill",
+            TextCall::Part | TextCall::SpacedPart => "part",
+            TextCall::Parts | TextCall::SpacedParts => "parts",
+            TextCall::Separator => "separator",
+        })
+    }
+}
+
 impl Display for Function {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         use Function::*;
@@ -291,6 +376,27 @@ impl Display for Function {
             Days => "days",
             TotalMicroseconds => "total_microseconds",
             TotalSeconds => "total_seconds",
+            Floor => "floor",
+            Ceil => "ceil",
+            Trunc => "trunc",
+            Sqrt => "sqrt",
+            Fmod => "fmod",
+            Exp => "exp",
+            Log => "log",
+            Log2 => "log2",
+            Log10 => "log10",
+            Pow => "pow",
+            Sin => "sin",
+            Cos => "cos",
+            Tan => "tan",
+            Atan2 => "atan2",
+            Hypot => "hypot",
+            Find => "find",
+            Replace => "replace",
+            Slice => "slice",
+            At => "at",
+            Zfill => "zfill",
+            SplitPart | SplitCount => "split",
         })
     }
 }

@@ -23,7 +23,7 @@
 //! loop over these at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Aggregate, Ask, Edge, Limits, Periods, Selection, Window};
+use crate::{Aggregate, Ahead, Ask, DatePart, Edge, Expire, Limits, Operator, Periods, Selection, Window, Zone};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
@@ -59,40 +59,47 @@ pub struct Program {
     pub name: String,
     /// The version of its schema.
     pub schema_version: u64,
-    /// In declaration order.
+    /// The tables, in declaration order.
     pub tables: TiVec<TableId, Table>,
     /// All streams, implicit ones included; inputs before what derives from them.
     pub streams: TiVec<StreamId, Stream>,
-    /// In declaration order.
+    /// The transactions, in declaration order.
     pub transactions: TiVec<TransactionId, Transaction>,
-    /// In declaration order.
+    /// The sinks, in declaration order.
     pub sinks: Vec<Sink>,
-    /// How much one transaction may do.
+    /// The limits of one transaction.
     #[serde(default, skip_serializing_if = "Limits::is_default")]
     pub limits: Limits,
+    /// The definitions of its operators, to be compared with those of a state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<Operator>,
+    /// Sources of earlier versions that are not wanted any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<String>,
 }
 
 impl Program {
-    /// A transaction with a role that is rows of its table and not one row, if there is one, and that role.
+    /// Returns a transaction with a role that is rows of its table and not one row, if there is one, and that role.
     pub fn scan(&self) -> Option<(&Transaction, &Role)> {
         let mut roles = self.transactions.iter().flat_map(|t| t.roles.iter().map(move |role| (t, role)));
         roles.find(|(_, role)| role.scan.is_some())
     }
 
-    /// The streams of the sources, by number.
+    /// Returns the streams of the sources, by number.
     pub fn sources(&self) -> impl Iterator<Item = &Stream> {
         self.streams.iter().filter(|stream| matches!(stream.origin, Origin::Source { .. }))
     }
 
-    /// Whether a source's events can be sent, but not read: they bring no event time, and those of another source do.
-    /// Gives that source. Events that are read would have to be in order with those of the other.
+    /// Returns a source with event time, if this one's events can be sent, but not read: they bring no event time, and
+    /// those of the other source do. Gives that source. Events that are read would have to be in order with those of
+    /// the other.
     pub fn sent_beside(&self, source: &Stream) -> Option<&Stream> {
         let mut timed = self.sources().filter(|other| other.own_time().is_some());
         timed.next().filter(|_| source.own_time().is_none())
     }
 
-    /// The streams of what is due, in the order of a boundary: what closes, by the transactions that run on it; then ticks;
-    /// then wakes.
+    /// Returns the streams of what is due, in the order of a boundary: what closes, by the transactions that run on it;
+    /// then ticks; then wakes.
     pub fn dues(&self) -> Vec<StreamId> {
         let order = |s: StreamId| match &self.streams[s].origin {
             Origin::Due(due) if due.is_ticks() => Some((1, None)),
@@ -107,26 +114,13 @@ impl Program {
         dues.into_iter().map(|(_, stream)| stream).collect()
     }
 
-    /// The streams of late events that are inputs, in the order of their sources.
+    /// Returns the streams of late events that are inputs, in the order of their sources.
     pub fn lates(&self) -> Vec<StreamId> {
         let is_late = |s: &StreamId| matches!(self.streams[*s].origin, Origin::LateRoot(_));
         self.streams.keys().filter(is_late).collect()
     }
 
-    /// Whether rows can wake between the events of an epoch: nothing else is due, and each event that an epoch is given holds
-    /// the time of its position.
-    pub fn wakes_within(&self) -> bool {
-        let is_due = self.streams.iter().any(|stream| matches!(stream.origin, Origin::Due(_)));
-        let fits = |stream: &Stream| match &stream.origin {
-            Origin::Source { .. } => stream.own_time().is_some(),
-            Origin::Due(due) => due.is_wakes(),
-            Origin::LateRoot(_) | Origin::Batch(_) => false,
-            _ => true,
-        };
-        is_due && self.streams.iter().all(fits)
-    }
-
-    /// The source whose late events a stream has: the stream that users know as that of the late events.
+    /// Returns the source whose late events a stream has: the stream that users know as that of the late events.
     pub fn late_of(&self, stream: StreamId) -> Option<StreamId> {
         match self.streams[stream].origin {
             Origin::Late(source) => Some(source),
@@ -159,7 +153,7 @@ fn columns_of_indexes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<usiz
 pub struct Table {
     /// Its name.
     pub name: String,
-    /// In declaration order.
+    /// The columns, in declaration order.
     pub columns: Vec<Column>,
     /// Indices of the key columns, in order; at least one.
     pub key: Vec<usize>,
@@ -169,7 +163,13 @@ pub struct Table {
     /// Declared groups of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<KeyGroups>,
-    /// Whether it holds the windows over a stream, so that only the program's own transactions know it.
+    /// Its name in an earlier version of the schema: a state that has no table of its own name migrates that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
+    /// The time at which its rows expire, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire: Option<Expire>,
+    /// A flag: whether it holds the windows over a stream, so that only the program's own transactions know it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_hidden: bool,
 }
@@ -179,12 +179,12 @@ pub struct Table {
 pub struct KeyGroups {
     /// The column.
     pub column: usize,
-    /// How many.
+    /// The number of groups.
     pub count: usize,
 }
 
 impl Table {
-    /// The columns of an index by name.
+    /// Returns the columns of an index by name.
     pub fn named(&self, index: &[usize]) -> String {
         let names: Vec<&str> = index.iter().map(|&column| self.columns[column].name.as_str()).collect();
         names.join(", ")
@@ -198,15 +198,15 @@ pub struct Column {
     pub name: String,
     /// Its type.
     pub ty: ColumnType,
-    /// What an insert without a value gives it.
+    /// The value that an insert without a value gives it.
     pub default: Option<Value>,
-    /// Where the cell, of type `Bytes`, is a window: what it keeps.
+    /// The window of a windowed column, whose cell is of type `Bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
     /// Its name in an earlier version of the schema: a state that has no column of its own name migrates that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
-    /// How a state's values of another type become values of this one.
+    /// The function that converts a state's values of another type to values of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convert: Option<Conversion>,
 }
@@ -215,14 +215,14 @@ pub struct Column {
 /// `from` to events of the row's number and the converted value, or to an abort.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conversion {
-    /// What it takes. Where it cannot be None, None stays None.
+    /// The type that it takes. Where it cannot be None, None stays None.
     pub from: ColumnType,
-    /// It has one source and no tables. Its sinks are the committed and the aborted events.
+    /// The program of the function, with one source and no tables. Its sinks are the committed and the aborted events.
     pub program: Box<Program>,
 }
 
 impl Column {
-    /// A column that says nothing else about itself.
+    /// Makes a column that says nothing else about itself.
     pub fn new(name: impl Into<String>, ty: impl Into<ColumnType>) -> Column {
         Column { name: name.into(), ty: ty.into(), default: None, window: None, was: None, convert: None }
     }
@@ -237,7 +237,7 @@ pub struct Stream {
     pub schema: Schema,
     /// The field that holds event time, where one is declared.
     pub event_time: Option<usize>,
-    /// Where its events come from.
+    /// The origin of its events.
     pub origin: Origin,
     /// The root stream whose events this stream's events are, possibly filtered and mapped; itself
     /// for a root. For `Late` and `Bad`: the source.
@@ -248,12 +248,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Whether the events of a source are sent without a time, and hold that of their anchored position.
+    /// Returns whether the events of a source are sent without a time, and hold that of their anchored position.
     pub fn is_anchored(&self) -> bool {
         matches!(self.origin, Origin::Source { anchored: true, .. })
     }
 
-    /// How long the answers of calls with a key are kept, microseconds; none where calls have no keys.
+    /// Returns the time for which the answers of calls with a key are kept, microseconds; none if calls have no keys.
     pub fn remembers(&self) -> Option<i64> {
         match self.origin {
             Origin::Source { remembers, .. } => remembers,
@@ -261,7 +261,23 @@ impl Stream {
         }
     }
 
-    /// The stream of a source's late events.
+    /// Returns the number of keys of calls that are kept at a time, at most.
+    pub fn keys_max(&self) -> u64 {
+        match self.origin {
+            Origin::Source { keys_max: Some(most), .. } => most,
+            _ => KEYS_MAX,
+        }
+    }
+
+    /// Returns how far ahead of the clock the events of a source may be, microseconds, if that has a bound. `is_of_others`: clients push
+    /// them, or they are in files that are followed.
+    pub fn ahead(&self, is_of_others: bool) -> Option<i64> {
+        let Origin::Source { ahead, .. } = self.origin else { return None };
+        let field = &self.schema.fields[self.own_time()?];
+        ahead.most(is_of_others).filter(|_| field.scalar_type().is_some_and(|scalar| scalar.ty == Type::Time))
+    }
+
+    /// Returns the stream of a source's late events.
     pub fn late(&self) -> Option<StreamId> {
         match self.origin {
             Origin::Source { late, .. } => Some(late),
@@ -269,23 +285,54 @@ impl Stream {
         }
     }
 
-    /// The field of a source's events in which they bring their event time.
+    /// Returns the fields that say who makes a call, among those of a source's events as they are sent ([`Stream::brought`]).
+    pub fn caller(&self) -> CallerAt {
+        let Origin::Source { caller: CallerAt { user, protocol }, .. } = self.origin else {
+            return CallerAt::default();
+        };
+        let filled = self.filled_time();
+        let among = |at: usize| at - usize::from(filled.is_some_and(|filled| filled < at));
+        CallerAt { user: user.map(among), protocol: protocol.map(among) }
+    }
+
+    /// Returns the field of a source's events in which they bring their event time.
     pub fn own_time(&self) -> Option<usize> {
         self.event_time.filter(|_| !self.is_anchored())
     }
 
-    /// The field that the gate fills with the time of the position.
+    /// Returns the field that the gate fills with the time of the position.
     pub fn filled_time(&self) -> Option<usize> {
         self.event_time.filter(|_| self.is_anchored())
     }
 
-    /// The schema of a source's events as they are sent or read.
+    /// Returns the schema of a source's events as they are sent or read.
     pub fn brought(&self) -> Schema {
         let mut schema = self.schema.clone();
         if let Some(field) = self.filled_time() {
             schema.fields.remove(field);
         }
         schema
+    }
+}
+
+/// The indexes of the fields of calls that say who makes them ([`CallerFields`](crate::plan::CallerFields)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallerAt {
+    /// The index of the name of the user.
+    pub user: Option<usize>,
+    /// The index of the protocol.
+    pub protocol: Option<usize>,
+}
+
+impl CallerAt {
+    /// Returns whether there are none.
+    pub fn is_none(&self) -> bool {
+        *self == CallerAt::default()
+    }
+
+    /// Returns whether a field is one of them.
+    pub fn has(&self, field: usize) -> bool {
+        [self.user, self.protocol].contains(&Some(field))
     }
 }
 
@@ -298,69 +345,78 @@ pub struct Delivery {
     pub input: usize,
 }
 
-/// Where a stream's events come from.
+/// The origin of a stream's events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Origin {
-    /// From outside. An event is late if its time is less than the greatest time among the source's
-    /// earlier events (by offset; late ones do not count) minus `lateness`. A lateness below zero says by how much each
-    /// event is later than the one before, at least, as of a clock.
+    /// The events of a source, from outside. An event is late if its time is less than the greatest time among the
+    /// source's earlier events (by offset; late ones do not count) minus `lateness`. A lateness below zero says by how
+    /// much each event is later than the one before, at least, as of a clock.
     Source {
         /// The source's number, in declaration order.
         source: SourceId,
-        /// In the unit of the event-time field.
+        /// The lateness, in the unit of the event-time field.
         lateness: i64,
         /// Its events are sent, and their event-time field gets the time of their anchored position.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         anchored: bool,
-        /// Its events are calls that may have a key, and answers are kept for so long, microseconds.
+        /// The time for which answers are kept, in microseconds: its events are calls that may have a key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remembers: Option<i64>,
+        /// The number of keys that are kept at a time, at most. None: [`KEYS_MAX`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys_max: Option<u64>,
+        /// The bound on how far ahead of the machine's clock an event may be.
+        #[serde(default, skip_serializing_if = "Ahead::is_by_input")]
+        ahead: Ahead,
+        /// The fields that say who makes a call.
+        #[serde(default, skip_serializing_if = "CallerAt::is_none")]
+        caller: CallerAt,
         /// Its late events, same schema.
         late: StreamId,
         /// Its undecodable records, [`bad_schema`].
         bad: StreamId,
     },
-    /// Those for which the predicate (non-null `Bool`) holds.
+    /// The events for which the predicate (non-null `Bool`) holds.
     Filter {
-        /// Of this stream.
+        /// The stream that is filtered.
         input: StreamId,
-        /// Over `Field` nodes.
+        /// The predicate, over `Field` nodes.
         predicate: Expr,
-        /// What can go wrong.
+        /// The reasons for which the predicate can fail.
         reasons: Vec<String>,
-        /// Where it then goes.
+        /// The stream of the events for which it fails.
         failed: StreamId,
     },
-    /// One each.
+    /// A map: an event for each event of another stream.
     Map {
-        /// For the events of this stream.
+        /// The stream whose events are mapped.
         input: StreamId,
-        /// In schema order.
+        /// The fields, in schema order.
         fields: Vec<OutputField>,
-        /// What can go wrong.
+        /// The reasons for which a field can fail.
         reasons: Vec<String>,
-        /// Where it then goes.
+        /// The stream of the events for which one fails.
         failed: StreamId,
     },
-    /// Of a transaction.
+    /// The records that a transaction returned, or the events that it ran on.
     Committed(TransactionId),
-    /// Of a transaction.
+    /// The events whose transaction aborted.
     Aborted(TransactionId),
-    /// Of a transaction: index into [`Transaction::emits`].
+    /// The events that a transaction emitted: index into [`Transaction::emits`].
     Emitted(TransactionId, usize),
-    /// What is due at times: the windows over a stream that close.
+    /// The rows of a table that are due at times, such as the windows over a stream that close.
     Due(Due),
-    /// Of a source stream. Feeds sinks only.
+    /// The late events of a source. Feeds sinks only.
     Late(StreamId),
-    /// Of a source stream whose late events are inputs: a root. Its events have the fields of the source's, and then, as
-    /// their event time, the time of their position: the greatest of the source's earlier times and marks. A map of it
-    /// without that field is the stream that the source names.
+    /// The late events of a source, if they are inputs: a root. Its events have the fields of the source's, and then,
+    /// as their event time, the time of their position: the greatest of the source's earlier times and marks. A map of
+    /// it without that field is the stream that the source names.
     LateRoot(StreamId),
     /// The atomic batches of a source (S-Store §2.1): a root.
     Batch(Batch),
-    /// Of a source stream. Feeds sinks only.
+    /// The undecodable records of a source. Feeds sinks only.
     Bad(StreamId),
-    /// Of a derived stream: the input's fields and `reason`. Feeds sinks only.
+    /// The events that failed in a filter or map: the fields of its input and `reason`. Feeds sinks only.
     Failed(StreamId),
 }
 
@@ -370,19 +426,20 @@ pub enum Origin {
 pub struct Batch {
     /// The source. Its late events are in no batch.
     pub source: StreamId,
-    /// Which events are a batch.
+    /// The events that are a batch.
     pub size: BatchSize,
 }
 
-/// Which events of a source are a batch.
+/// The events of a source that are a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BatchSize {
-    /// So many, at least one. The batch stands directly behind the last of them, with all that follows from that event
-    /// between. Where events hold a time, it has that of its last one, under its name. What is left at the end of time is a
-    /// batch, too: due at the boundary behind the greatest time that was shown, which it has, or behind all where none was.
+    /// A number of events, at least one. The batch stands directly behind the last of them, with all that follows from
+    /// that event between. Where events hold a time, it has that of its last one, under its name. What is left at the
+    /// end of time is a batch, too: due at the boundary behind the greatest time that was shown, which it has, or
+    /// behind all where none was.
     Count(u64),
-    /// Those of an interval between two boundaries of a grid, if it has any; due at the end, as what closes there. Its
-    /// fields `start` and `end` are the boundaries.
+    /// The events of an interval between two boundaries of a grid, if it has any; due at the end, as what closes there.
+    /// Its fields `start` and `end` are the boundaries.
     Time {
         /// The length of an interval.
         every: i64,
@@ -392,7 +449,7 @@ pub enum BatchSize {
 }
 
 impl Batch {
-    /// The earliest boundary at which a batch can be due that an event begins.
+    /// Returns the earliest boundary at which a batch can be due that an event begins.
     pub fn bound(&self) -> Bound {
         match self.size {
             BatchSize::Count(_) => Bound::Never,
@@ -402,12 +459,12 @@ impl Batch {
 }
 
 impl Origin {
-    /// Whether it is a root whose events an epoch is given, not one that a transaction feeds.
+    /// Returns whether it is a root whose events an epoch is given, not one that a transaction feeds.
     pub fn is_given(&self) -> bool {
         matches!(self, Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_))
     }
 
-    /// Where something of it is due at boundaries: the earliest for what an event makes.
+    /// Returns the earliest boundary for what an event makes, if rows of it are due at boundaries.
     pub fn bound(&self) -> Option<Bound> {
         match self {
             Origin::Due(due) => Some(due.bound.clone()),
@@ -416,7 +473,7 @@ impl Origin {
         }
     }
 
-    /// Whether its events are those of a source, one by one or in batches, without a transaction between.
+    /// Returns whether its events are those of a source, one by one or in batches, without a transaction between.
     pub fn is_of_source(&self) -> bool {
         self.is_given() && !matches!(self, Origin::Due(_))
     }
@@ -424,7 +481,7 @@ impl Origin {
 
 /// Rows of a table that are due at times.
 ///
-/// A row is due at the *boundary* in its column `due`: behind everything with a time below, before everything else. It gives
+/// A row is due at the *boundary* in its column `due`, if that is not None: behind everything with a time below, before everything else. It gives
 /// one event. The transactions on that event delete the row or make it due later. The events of one boundary are in the
 /// order of the column `first`, those of rows without one in the order of their keys. What closes before an instant comes
 /// first, then the ticks of the instant, then the rows that wake.
@@ -432,13 +489,13 @@ impl Origin {
 pub struct Due {
     /// The table.
     pub table: TableId,
-    /// The column that holds the boundary; an int in units of event time.
+    /// The column that holds the boundary; an int in units of event time, or a time.
     pub due: usize,
     /// The column that orders rows; an int. It is `due` where keys do: of rows that wake, and of those that a join frees.
     pub first: usize,
-    /// How the fields of the event are made.
+    /// The fields of the event.
     pub fields: Vec<DueField>,
-    /// How early a row can be due that a transaction makes.
+    /// The earliest boundary at which a row can be due that a transaction makes.
     pub bound: Bound,
     /// The type of times: `Time` or `Int`.
     pub time: Type,
@@ -477,14 +534,15 @@ pub enum Bound {
     Grid {
         /// The distance.
         every: i64,
-        /// Where it starts.
+        /// The origin of the grid.
         origin: i64,
     },
-    /// The end of the period that holds it.
+    /// The end of the period that the time lies in.
     Periods(Periods),
-    /// That long after it.
+    /// The time at this distance after the event.
     After(i64),
-    /// That long after it; but a row that was due may stay, and be due again from the next instant on.
+    /// The time at this distance after the event; but a row that was due may stay, and be due again from the next
+    /// instant on.
     Again(i64),
     /// The end of time, after all events.
     Never,
@@ -493,10 +551,10 @@ pub enum Bound {
     Ticks {
         /// The distance.
         every: i64,
-        /// Where it starts.
+        /// The origin of the grid.
         origin: i64,
     },
-    /// So long after it, at least 1: rows that wake.
+    /// The time at a distance of at least 1 after it: rows that wake.
     Wakes {
         /// The least distance.
         after: i64,
@@ -507,7 +565,7 @@ pub enum Bound {
     Rows {
         /// The distance.
         every: i64,
-        /// Where it starts.
+        /// The origin of the grid.
         origin: i64,
         /// The length of a window.
         length: i64,
@@ -516,36 +574,48 @@ pub enum Bound {
     },
 }
 
-/// So many ticks come between two events of sources.
+/// The most ticks between two events of sources.
 pub const TICKS_MAX: i128 = 10_000;
 
+/// The number of keys of calls of a source that are kept at a time, where nothing else is declared.
+pub const KEYS_MAX: u64 = 1 << 20;
+/// The greatest number that may be declared.
+pub const KEYS_MAX_MAX: u64 = 1 << 30;
+
+/// The value of a clock's row, in place of the next time, once there is none before the end of time. No tick is at it:
+/// ticks come after the first time of all.
+pub const NO_TICK: i64 = i64::MIN;
+
 impl Due {
-    /// The next tick: `known` as the row has it, if there was one; `last` is the time of the last event of a source, or of
-    /// the first if none has passed. None until the next event if [`TICKS_MAX`] followed the last: those up to that event
-    /// are left out.
+    /// Returns the next tick: `known` as the row has it, if there was one; `last` is the time of the last event of a
+    /// source, or of the first if none has passed. None until the next event if [`TICKS_MAX`] followed the last: those
+    /// up to that event are left out.
     pub fn next_tick(&self, known: Option<i64>, last: i64) -> Option<i64> {
         let (Bound::Ticks { every, .. } | Bound::Rows { every, .. }) = self.bound else {
             unreachable!("they are at the times of a grid")
         };
+        if known == Some(NO_TICK) {
+            return None;
+        }
         let first = self.bound.after(last)?;
         let next = known.map_or(first, |known| known.max(first));
         let before = (i128::from(next) - i128::from(first)) / i128::from(every);
         (before < TICKS_MAX).then_some(next)
     }
 
-    /// How many times of the grid are left out where events pass up to a time: `known` and `last` are as of
-    /// [`Due::next_tick`] before that.
+    /// Returns the number of times of the grid that are left out if events pass up to a time: `known` and `last` are as
+    /// of [`Due::next_tick`] before that.
     pub fn left_out(&self, known: Option<i64>, last: i64, until: i64) -> u64 {
         let (Bound::Ticks { every, .. } | Bound::Rows { every, .. }) = self.bound else {
             unreachable!("they are at the times of a grid")
         };
-        let Some(first) = self.bound.after(last) else { return 0 };
+        let Some(first) = self.bound.after(last).filter(|_| known != Some(NO_TICK)) else { return 0 };
         let next = known.map_or(first, |known| known.max(first));
         if next > until { 0 } else { (until.abs_diff(next) / every as u64).saturating_add(1) }
     }
 
-    /// The next boundary of [`Bound::Rows`]: `known` and `last` are as of ticks. `end`: at the end of time, the greatest time
-    /// that was shown; no window has rows that begins after it.
+    /// Returns the next boundary of [`Bound::Rows`]: `known` and `last` are as of ticks. `end`: at the end of time, the
+    /// greatest time that was shown; no window has rows that begins after it.
     pub fn next_rows(&self, known: Option<i64>, last: i64, end: Option<i64>) -> Option<i64> {
         let Bound::Rows { length, .. } = self.bound else { unreachable!("they are rows of a table") };
         // Behind the last of all times there is none.
@@ -554,34 +624,39 @@ impl Due {
         end.is_none_or(|end| begins <= i128::from(end)).then_some(next)
     }
 
-    /// Whether these are the rows of another table.
+    /// Returns whether these are the rows of another table.
     pub fn is_rows(&self) -> bool {
         matches!(self.bound, Bound::Rows { .. })
     }
 
-    /// Whether these are the ticks of a clock.
+    /// Returns whether these are the ticks of a clock.
     pub fn is_ticks(&self) -> bool {
         matches!(self.bound, Bound::Ticks { .. })
     }
 
-    /// Whether the rows of a boundary are in the order of their keys.
+    /// Returns whether these are rows of a table of users that expire.
+    pub fn is_expiry(&self, program: &Program) -> bool {
+        self.is_wakes() && !program.tables[self.table].is_hidden
+    }
+
+    /// Returns whether the rows of a boundary are in the order of their keys.
     pub fn is_by_key(&self) -> bool {
         self.first == self.due
     }
 
-    /// Whether these are rows that wake.
+    /// Returns whether these are rows that wake.
     pub fn is_wakes(&self) -> bool {
         matches!(self.bound, Bound::Wakes { .. })
     }
 
-    /// Whether it begins the instant of its boundary, as timers do; all else completes the instant before.
+    /// Returns whether it begins the instant of its boundary, as timers do; all else completes the instant before.
     pub fn begins_instant(&self) -> bool {
         self.is_ticks() || self.is_wakes()
     }
 }
 
 impl Bound {
-    /// The earliest boundary of a row that is made at a time; none beyond the end of time.
+    /// Returns the earliest boundary of a row that is made at a time; none beyond the end of time.
     pub fn after(&self, time: i64) -> Option<i64> {
         match *self {
             Bound::Grid { every, origin } | Bound::Ticks { every, origin } | Bound::Rows { every, origin, .. } => {
@@ -595,8 +670,8 @@ impl Bound {
     }
 }
 
-/// The fields of a source's `bad` stream: where the record stood, what was wrong, and its text as
-/// far as it is text.
+/// Returns the fields of a source's `bad` stream: where the record stood, what was wrong, and its text as far as it is
+/// text.
 pub fn bad_schema() -> Schema {
     use tidemill_model::Type::{Int, Str};
     let (int, text) = (ColumnType::optional(Int), ColumnType::optional(Str));
@@ -609,7 +684,7 @@ pub fn bad_schema() -> Schema {
 pub struct Sink {
     /// Its name.
     pub name: String,
-    /// What goes out.
+    /// The stream that goes out.
     pub stream: StreamId,
 }
 
@@ -620,7 +695,7 @@ pub struct Transaction {
     pub name: String,
     /// The streams it runs on; their schemas are equal.
     pub inputs: Vec<StreamId>,
-    /// That schema.
+    /// The schema of these streams.
     pub schema: Schema,
     /// The rows it may touch.
     pub roles: Vec<Role>,
@@ -628,11 +703,11 @@ pub struct Transaction {
     pub locals: Vec<Local>,
     /// The list field of each `ForEach`.
     pub loops: Vec<usize>,
-    /// What it does.
+    /// The statements that it runs.
     pub body: Vec<Stmt>,
     /// The texts of all reasons it can abort with.
     pub reasons: Vec<String>,
-    /// What goes out on commit.
+    /// The output on commit.
     pub committed: CommittedOutput,
     /// Named emissions.
     pub emits: Vec<EmitOutput>,
@@ -640,62 +715,63 @@ pub struct Transaction {
     pub aborted: StreamId,
     /// The columns of rows that `aborted` shows.
     pub seen: Vec<Seen>,
-    /// Whether an event that it emits can reach another transaction. Such transactions (and those that they reach) run
-    /// one event at a time, unless in [`crate::Waves`].
+    /// A flag: whether an event that it emits can reach another transaction. Such transactions (and those that they
+    /// reach) run one event at a time, unless in [`crate::Waves`].
     pub cascades: bool,
-    /// Which others it commits or aborts with.
+    /// The transactions with which it commits or aborts as one.
     #[serde(default)]
     pub nesting: Nesting,
-    /// Whether it only folds its events into a row of its own; [`Program::fold`] says whether they may be folded apart.
+    /// The fold, if it only folds its events into a row of its own; [`Program::fold`] says whether they may be folded
+    /// apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fold: Option<Fold>,
 }
 
-/// How the rows of a transaction's first role are merged. Its second role, if it has one, is the row that counts the
-/// groups.
+/// The way in which the rows of a transaction's first role are merged. Its second role, if it has one, is the row that
+/// counts the groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fold {
-    /// By column of the table. Those of the key and those that a row has from its first event stay.
+    /// The merge of each column of the table. Those of the key and those that a row has from its first event stay.
     pub columns: Vec<Merge>,
 }
 
-/// What becomes of a cell where a later partial row is merged into a row that exists.
+/// The merge of a cell, if a later partial row is merged into a row that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Merge {
-    /// It stays as it is.
+    /// The value of the existing row stays.
     Stays,
-    /// It stays; a row that is new is given the next number by the row that counts.
+    /// The value of the existing row stays; a row that is new is given the next number by the row that counts.
     Number,
-    /// It stays. It holds the number of an event by the row that counts, which counts all events; in a row that is new, those
-    /// that were counted before are added.
+    /// The value of the existing row stays. It is the number of an event by the row that counts, which counts all
+    /// events; in a row that is new, those that were counted before are added.
     EventNumber,
     /// The sum of both.
     Sum,
-    /// The lesser one, by number; None counts for nothing.
+    /// The lesser value, by number; None counts for nothing.
     Least,
-    /// The greater one.
+    /// The greater value.
     Greatest,
-    /// Whether one of them is true.
+    /// True if one of them is true.
     Any,
-    /// Whether both are.
+    /// True if both are.
     All,
-    /// The later one.
+    /// The later value.
     Last,
     /// The lesser one or, with `greatest`, the greater one, as of [`Merge::Least`]; where it is the later one, the
     /// cells `with` it are.
     Best {
-        /// Whether the greater one is better.
+        /// A flag: whether the greater one is better.
         greatest: bool,
         /// The columns that follow, which stay otherwise.
         with: Vec<usize>,
     },
     /// The windows of both: of sums, or of moments.
     Window(Window),
-    /// The same, of numbers as of [`Merge::EventNumber`].
+    /// The windows of both, of numbers as of [`Merge::EventNumber`].
     EventNumbers(Window),
 }
 
-/// Whether a transaction commits or aborts as one with others.
+/// The nesting of a transaction, which commits or aborts as one with others.
 ///
 /// A *nest* is a root with the transactions nested in it: those that take what it, or another of them, returns or emits.
 /// To run the root on an event: run it; then for each event that it emitted, in order, run its nested deliveries, and then
@@ -705,36 +781,36 @@ pub enum Merge {
 /// shows of a role over a list is null then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nesting {
-    /// It stands alone.
+    /// The transaction stands alone.
     #[default]
     Alone,
-    /// It is the root of these, in the order of their numbers.
+    /// The transaction is the root of these, in the order of their numbers.
     Root(Vec<Nested>),
-    /// It is nested in this root.
+    /// The transaction is nested in this root.
     In(TransactionId),
 }
 
 /// A transaction that is nested in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nested {
-    /// Which.
+    /// The nested transaction.
     pub transaction: TransactionId,
     /// The first of its reasons among those of the root; the others follow.
     pub first_reason: ReasonId,
 }
 
 impl Transaction {
-    /// Whether others are nested in it.
+    /// Returns whether other transactions are nested in this one.
     pub fn is_root(&self) -> bool {
         matches!(self.nesting, Nesting::Root(_))
     }
 
-    /// Whether it is nested in another.
+    /// Returns whether the transaction is nested in another one.
     pub fn is_nested(&self) -> bool {
         matches!(self.nesting, Nesting::In(_))
     }
 
-    /// The reason with which this root aborts where a transaction of its nest does.
+    /// Returns the reason with which this root aborts where a transaction of its nest does.
     pub fn reason_of(&self, transaction: TransactionId, reason: ReasonId) -> ReasonId {
         let Nesting::Root(nested) = &self.nesting else { unreachable!("{} is no root", self.name) };
         let step = nested.iter().find(|step| step.transaction == transaction).expect("it is nested in this root");
@@ -756,7 +832,7 @@ pub struct Local {
 pub struct CommittedOutput {
     /// The stream.
     pub stream: StreamId,
-    /// Whether the input event itself is emitted, because the body never returns a record.
+    /// A flag: whether the input event itself is emitted, because the body never returns a record.
     pub passes_event: bool,
 }
 
@@ -795,25 +871,26 @@ pub struct Role {
     pub key: Vec<Expr>,
     /// The list field with a row per element.
     pub over: Option<usize>,
-    /// Where the role is rows of its table, and not one row: the local, an `Int`, whose value is the number of the row at
-    /// hand, from 0, in the order of [`Role::selection`] or of keys (false before true, words by number, text and bytes by
-    /// their bytes). The rows are those before the transaction, and stay at their numbers: one that is deleted is missing
-    /// then. A loop from 0 to [`Node::Rows`] sets the local, nothing else does, and the role's cells are read inside of such
-    /// a loop only. The key is empty, nothing is inserted, and nothing is shown with an abort; but see [`Role::each`].
+    /// The local that numbers the rows, if the role is rows of its table, and not one row: an `Int`, whose value is the
+    /// number of the row at hand, from 0, in the order of [`Role::selection`] or of keys (false before true, words by
+    /// number, text and bytes by their bytes). The rows are those before the transaction, and stay at their numbers:
+    /// one that is deleted is missing then. A loop from 0 to [`Node::Rows`] sets the local, nothing else does, and the
+    /// role's cells are read inside of such a loop only. The key is empty, nothing is inserted, and nothing is shown
+    /// with an abort; but see [`Role::each`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<LocalId>,
     /// The earlier role with a row of this one for each of its rows. Both have one `scan`. The key is that of a role that is
     /// one row, and its rows may be inserted and are shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<RoleId>,
-    /// Which rows such a role is: chosen on the rows as they are before the transaction.
+    /// The rows that such a role is: chosen on the rows as they are before the transaction.
     #[serde(default, skip_serializing_if = "Selection::is_all")]
     pub selection: Selection,
-    /// What a read of a missing row gives.
+    /// The value that a read of a missing row gives.
     pub missing: Missing,
-    /// Whether a write to a missing row inserts it with the defaults first.
+    /// A flag: whether a write to a missing row inserts it with the defaults first.
     pub create: bool,
-    /// Whether there is any `Set`, `Insert` or `Delete` on it.
+    /// A flag: whether there is any `Set`, `Insert` or `Delete` on it.
     pub written: bool,
     /// Columns that the body reads (not counting `Set`).
     pub reads: Vec<usize>,
@@ -829,22 +906,22 @@ pub struct Role {
 }
 
 impl Role {
-    /// Whether its rows are known only when the transaction is about to run.
+    /// Returns whether its rows are known only when the transaction is about to run.
     pub fn is_found_late(&self) -> bool {
         self.is_dependent() || self.scan.is_some()
     }
 
-    /// Whether it is rows of its table that are chosen, not named by a key.
+    /// Returns whether it is rows of its table that are chosen, not named by a key.
     pub fn is_chosen(&self) -> bool {
         self.scan.is_some() && self.each.is_none()
     }
 
-    /// Whether it is one row.
+    /// Returns whether the role is one row.
     pub fn is_one_row(&self) -> bool {
         self.over.is_none() && self.scan.is_none()
     }
 
-    /// Whether its key depends on rows that are read.
+    /// Returns whether its key depends on rows that are read.
     pub fn is_dependent(&self) -> bool {
         self.key.iter().any(Expr::reads_rows)
     }
@@ -852,13 +929,13 @@ impl Role {
     /// The end of the names of hidden roles, each of the row that says when another role's row wakes.
     pub(crate) const WAITS: &str = "__wakes";
 
-    /// That other role, if this is a hidden one.
+    /// Returns the name of that other role, if this is a hidden one.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.name.strip_suffix(Role::WAITS)
     }
 }
 
-/// What a read of a missing row gives.
+/// The value that a read of a missing row gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Missing {
     /// The transaction aborts with `no_row` or `no_key`.
@@ -886,7 +963,7 @@ pub enum Stmt {
     Set { role: RoleId, element: Option<LoopId>, column: usize, value: Expr },
     /// Branch on a non-null `Bool`.
     If { condition: Expr, then: Vec<Stmt>, otherwise: Vec<Stmt> },
-    /// For each element of list field `loops[loop_id]`, in order.
+    /// Run the body for each element of list field `loops[loop_id]`, in order.
     ForEach { loop_id: LoopId, body: Vec<Stmt> },
     /// `range(start, stop, step)` with Python's meaning; bounds are non-null `Int`, evaluated once.
     ForRange { local: LocalId, start: Expr, stop: Expr, step: i64, body: Vec<Stmt> },
@@ -917,7 +994,7 @@ pub enum Stmt {
 pub struct Expr {
     /// The type of its value.
     pub ty: ColumnType,
-    /// What it computes.
+    /// The operation.
     pub node: Node,
 }
 
@@ -936,20 +1013,22 @@ pub enum Node {
     Local(LocalId),
     /// A cell of a role's row as of now. See [`Role::missing`].
     Cell { role: RoleId, element: Option<LoopId>, column: usize },
-    /// Whether the role's row exists as of now; false where the key is null.
+    /// True if the role's row exists as of now; false where the key is null.
     Exists { role: RoleId, element: Option<LoopId> },
-    /// How many rows a role has that is not one row; `Int`. See [`Role::scan`].
+    /// The number of rows of a role that is not one row; `Int`. See [`Role::scan`].
     Rows { role: RoleId },
     /// The number of elements of a list field.
     Length(usize),
     /// The operand (nullable), or abort where it is null.
     Unwrap { value: Box<Expr>, reason: ReasonId },
-    /// Whether the operand (nullable) is null.
+    /// True if the operand (nullable) is null.
     IsNull(Box<Expr>),
     /// Word arithmetic; aborts with `reason` on overflow of 64 bits.
     Word { op: WordOp, left: Box<Expr>, right: Box<Expr>, reason: ReasonId },
     /// Float arithmetic: IEEE, with aborts as [`FloatOp`] says.
     Float { op: FloatOp, left: Box<Expr>, right: Box<Expr>, reason: ReasonId },
+    /// A function of one or two floats, with aborts as [`MathOp`] says.
+    Math { op: MathOp, arguments: Vec<Expr>, reason: ReasonId },
     /// `-x` of a word; aborts on overflow.
     WordNeg { value: Box<Expr>, reason: ReasonId },
     /// `abs(x)` of a word; aborts on overflow.
@@ -980,6 +1059,8 @@ pub enum Node {
     Text { op: TextOp, value: Box<Expr> },
     /// A question about two texts.
     TextTest { op: TextTest, left: Box<Expr>, right: Box<Expr> },
+    /// A function of texts and ints, with aborts as [`TextCall`] says.
+    TextCall { op: TextCall, arguments: Vec<Expr>, reason: ReasonId },
     /// The bytes of a window (`cell`) with one more value in it, added at `time` (the constant 0 where the
     /// window keeps the last values, and has no slices). Never fails.
     WindowAdd { window: Window, cell: Box<Expr>, time: Box<Expr>, value: Box<Expr> },
@@ -988,14 +1069,16 @@ pub enum Node {
     /// `Mean` is the float quotient of sum and count, of decimals the quotient rounded half to even. `Mean`, `Min`
     /// and `Max` of no values are null.
     WindowRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, aggregate: Aggregate, reason: ReasonId },
-    /// What a synopsis says of the last `within` slices, or of all, as of `time`. The argument is not null: an
-    /// `Int`, for [`Ask::Quantile`] a `Float`, for [`Ask::Frequency`] of the type of the values. The answer is an `Int`, for
-    /// [`Ask::Value`] of the type of the values, for [`Ask::Quantile`] a `Float`, both nullable. Never fails.
+    /// The answer of a synopsis over the last `within` slices, or all, as of `time`. The argument is not null: an
+    /// `Int`, for [`Ask::Quantile`] a `Float`, for [`Ask::Frequency`] of the type of the values. The answer is an
+    /// `Int`, for [`Ask::Value`] of the type of the values, for [`Ask::Quantile`] a `Float`, both nullable. Never
+    /// fails.
     SynopsisRead { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, ask: Ask, argument: Box<Expr> },
     /// The values as one record of a window ([`crate::Keep::Records`], [`crate::Keep::Latest`]); `Bytes`. Never fails.
     Pack(Vec<Expr>),
-    /// Where in the bytes of a window of records the first entry begins that is in the last `within` slices as of `time`,
-    /// after the one that begins at `after`, or from the start where that is negative; −1 if there is none. `Int`.
+    /// The place in the bytes of a window of records where the first entry begins that is in the last `within` slices
+    /// as of `time`, after the one that begins at `after`, or from the start where that is negative; −1 if there is
+    /// none. `Int`.
     WindowNext { window: Window, cell: Box<Expr>, time: Box<Expr>, within: i64, after: Box<Expr> },
     /// The value of number `field`, among `of`, of the record in the entry that begins at `at`. It has the type that it was
     /// packed with, possibly null there.
@@ -1003,6 +1086,8 @@ pub enum Node {
     /// The start or the end of the period that holds a time, of its type. A start before all times is the first time;
     /// where an end is after the last one, it aborts with `reason`.
     Period { edge: Edge, periods: Periods, time: Box<Expr>, reason: ReasonId },
+    /// A part of what calendar and clock of the zone show at a `Time`; `Int`. Never fails.
+    DatePart { part: DatePart, zone: Zone, time: Box<Expr> },
     /// Characters (Unicode scalar values) of a text, bytes of bytes; `Int`.
     Len(Box<Expr>),
     /// The operand, a text or bytes, possibly null. Once it is evaluated, its bytes (0 of a null) are counted against a
@@ -1010,12 +1095,12 @@ pub enum Node {
     Counted { measure: Measure, value: Box<Expr>, reason: ReasonId },
 }
 
-/// What a [`Stmt::Count`] adds, to the steps or to the bytes of memory of the transaction at hand.
+/// The amount that a [`Stmt::Count`] adds, to the steps or to the bytes of memory of the transaction at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Count {
     /// A number of steps.
     Steps(i64),
-    /// So many bytes.
+    /// A number of bytes.
     Memory(i64),
     /// The bytes of a text field of the event.
     Text(usize),
@@ -1024,7 +1109,7 @@ pub enum Count {
     List(usize),
 }
 
-/// What the bytes of a text count as.
+/// The measure by which the bytes of a text count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// Steps: one for each [`STEP_BYTES`] of them, rounded down, as an operation is about to read them all.
@@ -1033,7 +1118,7 @@ pub enum Measure {
     Made,
 }
 
-/// How many bytes of a text count as one step when they are read.
+/// The number of bytes of a text that count as one step when they are read.
 pub const STEP_BYTES: i64 = 256;
 
 /// Word arithmetic.
@@ -1082,10 +1167,43 @@ pub enum FloatOp {
     Max,
 }
 
+/// Functions of floats. Aborts where the result is NaN and no argument is, or where it is infinite and all arguments are
+/// finite; of [`MathOp::Hypot`] never.
+///
+/// Those that are not rounded correctly have the values of the crate `libm`, of the version that the workspace names: the same
+/// bits on every machine, within one unit in the last place of Python's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MathOp {
+    /// The square root, rounded correctly.
+    Sqrt,
+    /// left − right × n with the n nearest to left / right that is no further from 0; exact.
+    Fmod,
+    /// e^x
+    Exp,
+    /// The logarithm to base e.
+    Log,
+    /// The logarithm to base 2.
+    Log2,
+    /// The logarithm to base 10.
+    Log10,
+    /// left^right, of infinities and NaN as C99 has it.
+    Pow,
+    /// The sine of an angle in radians.
+    Sin,
+    /// The cosine of an angle in radians.
+    Cos,
+    /// The tangent of an angle in radians.
+    Tan,
+    /// The angle of the point (right, left), from −π to π.
+    Atan2,
+    /// The distance of the point (left, right) from the origin.
+    Hypot,
+}
+
 /// Conversions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cast {
-    /// The same word under another word type.
+    /// The word unchanged, under another word type.
     Relabel,
     /// 0 or 1.
     BoolToInt,
@@ -1097,6 +1215,10 @@ pub enum Cast {
     FloatToInt,
     /// Half to even; aborts likewise.
     FloatRound,
+    /// Towards minus infinity; aborts likewise.
+    FloatFloor,
+    /// Towards infinity; aborts likewise.
+    FloatCeil,
     /// × 10^by; aborts on overflow.
     ScaleUp {
         /// ≤ 18
@@ -1112,14 +1234,24 @@ pub enum Cast {
         /// ≤ 18
         by: u8,
     },
-    /// The same decimal, aborting unless |unscaled| < 10^digits.
+    /// / 10^by, towards minus infinity.
+    ScaleFloor {
+        /// ≤ 18
+        by: u8,
+    },
+    /// / 10^by, towards infinity.
+    ScaleCeil {
+        /// ≤ 18
+        by: u8,
+    },
+    /// The decimal unchanged, aborting unless |unscaled| < 10^digits.
     FitDigits {
         /// ≤ 18
         digits: u8,
     },
     /// Decimal digits with an optional sign, nothing else; aborts otherwise and on overflow.
     StrToInt,
-    /// What Rust's `f64::from_str` takes; aborts otherwise.
+    /// The float that Rust's `f64::from_str` reads; aborts otherwise.
     StrToFloat,
     /// Decimal digits, minus sign.
     IntToStr,
@@ -1127,7 +1259,7 @@ pub enum Cast {
     BoolToStr,
     /// [`tidemill_model::format_decimal`].
     DecimalToStr {
-        /// Of the decimal.
+        /// The scale of the decimal.
         scale: u8,
     },
 }
@@ -1135,13 +1267,47 @@ pub enum Cast {
 /// A text of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TextOp {
-    /// As Rust's `str::to_lowercase`.
+    /// The text in lower case, as by Rust's `str::to_lowercase`.
     Lower,
-    /// As Rust's `str::to_uppercase`.
+    /// The text in upper case, as by Rust's `str::to_uppercase`.
     Upper,
-    /// As Rust's `str::trim`.
+    /// The text without white space at its ends, as by Rust's `str::trim`.
     Strip,
 }
+
+/// Functions of texts and ints. Places and widths are counted in characters, Unicode scalar values; a negative place is
+/// counted from the end of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextCall {
+    /// (text, part, start, end): where the part first stands within `text[start:end]`, as a place in the text; −1 where it
+    /// does not, and where the start is after the end or the text.
+    Find,
+    /// (text, old, new, count): with the first `count` places of `old`, of a negative count all, replaced from left to right;
+    /// the empty text is before each character and at the end. Aborts where the result has more bytes than [`TEXT_MAX`]
+    /// and than the text.
+    Replace,
+    /// (text, start, stop): the characters from one place to before another, both moved into the text.
+    Slice,
+    /// (text, place): one character; aborts where the text has no such place.
+    At,
+    /// (text, width): with zeros in front, after a sign, up to a width. Aborts where zeros are missing and the result has more
+    /// bytes than [`TEXT_MAX`].
+    Zfill,
+    /// (text, separator, most, index): a part of the text between separators, of which the first `most` divide it, of a
+    /// negative number all; aborts where there is no such part.
+    Part,
+    /// (text, separator, most): the number of these parts.
+    Parts,
+    /// (text, most, index): a part of the text between white space, as Python's `str.split()`; aborts where there is none.
+    SpacedPart,
+    /// (text, most): the number of these parts.
+    SpacedParts,
+    /// (text): the text, which is not empty; aborts where it is.
+    Separator,
+}
+
+/// The maximum number of bytes of a text that is made by replacing or filling.
+pub const TEXT_MAX: usize = 1 << 26;
 
 /// A question about two texts (or two bytes values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

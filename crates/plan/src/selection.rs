@@ -7,10 +7,10 @@ use crate::program::Expr as Typed;
 use crate::{Expr, Role};
 use serde::{Deserialize, Serialize};
 
-/// Which rows of its table a role of [`crate::AccessDef::All`] is; by default all, in the order of their keys.
+/// The rows of its table that a role of [`crate::AccessDef::All`] is; by default all, in the order of their keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SelectionDef {
-    /// What each of the rows passes.
+    /// The conditions that each of the rows passes.
     #[serde(default)]
     pub conditions: Vec<ConditionDef>,
     /// The order in which they come, and how many; none: all, in the order of their keys.
@@ -23,11 +23,11 @@ pub struct SelectionDef {
 pub struct ConditionDef {
     /// The column.
     pub column: String,
-    /// What its value is.
+    /// The test that its value passes.
     pub test: TestDef,
 }
 
-/// What a value is compared with. The expressions are over `Event` fields and cells of earlier roles.
+/// The test that a value passes. The expressions are over `Event` fields and cells of earlier roles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestDef {
@@ -48,7 +48,7 @@ pub enum TestDef {
 pub struct OrderDef {
     /// The column.
     pub column: String,
-    /// Whether the least or the greatest comes first.
+    /// The direction: whether the least or the greatest comes first.
     pub direction: Direction,
     /// The most rows that remain, at least 1.
     pub count: u64,
@@ -64,12 +64,12 @@ pub enum Direction {
 }
 
 impl SelectionDef {
-    /// Whether it is all rows, in the order of their keys.
+    /// Returns whether it is all rows, in the order of their keys.
     pub fn is_all(&self) -> bool {
         self.conditions.is_empty() && self.order.is_none()
     }
 
-    /// The expressions in it.
+    /// Returns the expressions in the selection.
     pub fn expressions(&self) -> impl Iterator<Item = &Expr> {
         self.conditions.iter().flat_map(|condition| match &condition.test {
             TestDef::Same(value) => vec![value],
@@ -78,26 +78,26 @@ impl SelectionDef {
     }
 }
 
-/// See [`SelectionDef`].
+/// A selection as in [`SelectionDef`], typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
-    /// What each of the rows passes.
+    /// The conditions that each of the rows passes.
     pub conditions: Vec<Condition>,
     /// The order in which they come, and how many; none: all, in the order of their keys.
     pub order: Option<Order>,
 }
 
-/// See [`ConditionDef`].
+/// A condition as in [`ConditionDef`], typed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// The column.
     pub column: usize,
-    /// What its value is.
+    /// The test that its value passes.
     pub test: Test,
 }
 
-/// See [`TestDef`]. The expressions have the type of the column, of as many digits as a decimal can have, and may be null.
-/// Only those that read rows can fail: then no row is chosen.
+/// A test as in [`TestDef`], typed. The expressions have the type of the column, of as many digits as a decimal can
+/// have, and may be null. Only those that read rows can fail: then no row is chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// Equal; null equals only null.
@@ -111,47 +111,47 @@ pub enum Test {
     },
 }
 
-/// See [`OrderDef`].
+/// An order as in [`OrderDef`], by the column's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The column.
     pub column: usize,
-    /// Whether the least or the greatest comes first.
+    /// The direction: whether the least or the greatest comes first.
     pub direction: Direction,
     /// The most rows that remain, at least 1.
     pub count: u64,
 }
 
-/// What of a selection an index serves: conditions by their number.
+/// The part of a selection that an index serves: conditions by their number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fit {
-    /// Those of the same value, one for each of the first columns of the index.
+    /// The conditions of the same value, one for each of the first columns of the index.
     pub same: Vec<usize>,
-    /// Whether the column after those is the one that the rows are ordered by.
+    /// A flag: whether the column after those is the one that the rows are ordered by.
     pub is_ordered: bool,
     /// The one of bounds for the column after those.
     pub between: Option<usize>,
 }
 
 impl Fit {
-    /// Of two indexes the one where this is greater is used.
+    /// Returns the rank of the index: of two indexes the one of greater rank is used.
     pub fn rank(&self) -> (usize, bool, bool) {
         (self.same.len(), self.is_ordered, self.between.is_some())
     }
 
-    /// Whether it serves that condition.
+    /// Returns whether the index serves a condition, by its number.
     pub fn serves(&self, condition: usize) -> bool {
         self.same.contains(&condition) || self.between == Some(condition)
     }
 }
 
 impl Selection {
-    /// Whether it is all rows, in the order of their keys.
+    /// Returns whether it is all rows, in the order of their keys.
     pub fn is_all(&self) -> bool {
         self.conditions.is_empty() && self.order.is_none()
     }
 
-    /// The values that columns are compared with, condition by condition, lower bounds first.
+    /// Returns the values that columns are compared with, condition by condition, lower bounds first.
     pub fn values(&self) -> impl Iterator<Item = &Typed> {
         self.conditions.iter().flat_map(|condition| match &condition.test {
             Test::Same(value) => vec![value],
@@ -159,7 +159,7 @@ impl Selection {
         })
     }
 
-    /// How an index of these columns serves it; none if it does not.
+    /// Returns the part of it that an index of these columns serves; none if it serves nothing.
     pub fn fit(&self, index: &[usize]) -> Option<Fit> {
         let mut fit = Fit::default();
         for column in index {
@@ -176,7 +176,7 @@ impl Selection {
         (fit != Fit::default()).then_some(fit)
     }
 
-    /// The columns that are compared.
+    /// Returns the columns that are compared.
     pub fn columns(&self) -> impl Iterator<Item = usize> {
         let tested = self.conditions.iter().map(|condition| condition.column);
         tested.chain(self.order.as_ref().map(|order| order.column))
@@ -184,8 +184,8 @@ impl Selection {
 }
 
 impl Role {
-    /// What is read when the transaction is about to run, to find the role's rows: the parts of a dependent key, or the
-    /// values of a selection.
+    /// Returns the values that are read when the transaction is about to run, to find the role's rows: the parts of a
+    /// dependent key, or the values of a selection.
     pub fn late_values(&self) -> Vec<&Typed> {
         match self.is_dependent() {
             true => self.key.iter().collect(),

@@ -26,6 +26,7 @@ macro_rules! walks {
                     | Node::Text { value, .. }
                     | Node::Counted { value, .. }
                     | Node::Period { time: value, .. }
+                    | Node::DatePart { time: value, .. }
                     | Node::IsNull(value)
                     | Node::FloatNeg(value)
                     | Node::FloatAbs(value)
@@ -45,7 +46,7 @@ macro_rules! walks {
                     Node::SynopsisRead { cell, time, argument, .. } => vec![cell, time, argument],
                     Node::WindowNext { cell, time, after, .. } => vec![cell, time, after],
                     Node::WindowField { cell, at, .. } => vec![cell, at],
-                    Node::Pack(values) => values.$iter().collect(),
+                    Node::Pack(values) | Node::Math { arguments: values, .. } | Node::TextCall { arguments: values, .. } => values.$iter().collect(),
                 }
             }
         }
@@ -109,7 +110,7 @@ impl Expr {
         visit(self);
     }
 
-    /// Whether it reads rows of roles.
+    /// Returns whether the expression reads rows of roles.
     pub fn reads_rows(&self) -> bool {
         let mut reads = false;
         self.each(&mut |inner| {

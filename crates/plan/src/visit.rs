@@ -3,7 +3,7 @@
 use crate::{Expr, ExprNode, Stmt, StmtNode};
 
 impl Expr {
-    /// The operands, in the order of evaluation.
+    /// Returns the operands, in the order of evaluation.
     pub fn children(&self) -> Vec<&Expr> {
         match &self.node {
             ExprNode::Literal(_)
@@ -15,7 +15,10 @@ impl Expr {
             | ExprNode::Exists(_)
             | ExprNode::Rows(_)
             | ExprNode::Length(_) => vec![],
-            ExprNode::Unary { value, .. } | ExprNode::Fitted { value, .. } | ExprNode::Period { time: value, .. } => {
+            ExprNode::Unary { value, .. }
+            | ExprNode::Fitted { value, .. }
+            | ExprNode::Period { time: value, .. }
+            | ExprNode::DatePart { time: value, .. } => {
                 vec![value]
             }
             ExprNode::IsNull(value) | ExprNode::OrZero(value) => vec![value],
@@ -34,7 +37,7 @@ impl Expr {
 }
 
 impl Stmt {
-    /// The expressions of the statement itself, without those of its blocks.
+    /// Returns the expressions of the statement itself, without those of its blocks.
     pub fn expressions(&self) -> Vec<&Expr> {
         match &self.node {
             StmtNode::Assign { value, .. } | StmtNode::Set { value, .. } | StmtNode::Add { value, .. } => vec![value],
@@ -55,7 +58,7 @@ impl Stmt {
         }
     }
 
-    /// The blocks of the statement.
+    /// Returns the blocks of the statement.
     pub fn blocks(&self) -> Vec<&[Stmt]> {
         match &self.node {
             StmtNode::If { then, otherwise, .. } => vec![then, otherwise],
@@ -66,7 +69,7 @@ impl Stmt {
         }
     }
 
-    /// Whether control never reaches the next statement.
+    /// Returns whether control never reaches the next statement.
     fn ends_block(&self) -> bool {
         match &self.node {
             StmtNode::Return { .. } | StmtNode::Abort { .. } | StmtNode::Break | StmtNode::Continue => true,
@@ -79,7 +82,7 @@ impl Stmt {
     }
 }
 
-/// The statements of a block that can be reached: up to the first that control does not pass.
+/// Returns the statements of a block that can be reached: up to the first that control does not pass.
 pub(crate) fn reachable(block: &[Stmt]) -> &[Stmt] {
     let end = block.iter().position(Stmt::ends_block).map_or(block.len(), |i| i + 1);
     &block[..end]

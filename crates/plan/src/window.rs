@@ -92,13 +92,13 @@ use tidemill_model::{Type, Value};
 /// A windowed column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Of the values that are added.
+    /// The type of the values that are added.
     pub value: Type,
-    /// What is kept of them.
+    /// The form in which they are kept.
     pub keep: Keep,
 }
 
-/// What a windowed column keeps of the values added.
+/// The form in which a windowed column keeps the values added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keep {
     /// Count, sum, least and greatest of each of the last slices.
@@ -113,14 +113,14 @@ pub enum Keep {
     Moments(Slices),
     /// A synopsis of each of the last slices, or of all values.
     Synopsis(Synopsis, Option<Slices>),
-    /// The last so many values, whatever their times.
+    /// This number of the last values, whatever their times.
     Last(i64),
 }
 
 /// Slices of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slices {
-    /// How many there are in the longest window; at least 1.
+    /// The number of slices in the longest window; at least 1.
     pub count: i64,
     /// The length of each, in the unit of the event time; at least 1.
     pub slide: i64,
@@ -129,7 +129,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// The length of so many slices, as it is written in a plan.
+    /// Returns the length in time of `count` slices, as it is written in a plan.
     pub(crate) fn span(self, count: i64) -> String {
         let length = self.slide.saturating_mul(count);
         literal(&if self.time == Type::Int { Value::Int(length) } else { Value::Duration(length) })
@@ -164,7 +164,7 @@ impl fmt::Display for Window {
     }
 }
 
-/// Bytes before the values of a record of so many.
+/// Returns the number of bytes of null bits that stand before the values of a record: a word for each 64 values.
 pub fn record_nulls(values: usize) -> usize {
     8 * values.div_ceil(64)
 }
@@ -182,12 +182,12 @@ pub const BANDS: usize = 25;
 pub const HOME_BAND: usize = 11;
 
 impl Window {
-    /// Bytes of an entry of [`Keep::Slices`].
+    /// Returns the bytes of an entry of [`Keep::Slices`].
     pub fn slice_bytes(&self) -> usize {
         if self.value == Type::Float { 56 } else { 48 }
     }
 
-    /// The slices, where there are any.
+    /// Returns the slices, where there are any.
     pub fn slices(&self) -> Option<Slices> {
         match self.keep {
             Keep::Slices(slices)
@@ -200,22 +200,22 @@ impl Window {
         }
     }
 
-    /// Whether it is of records, which are read one by one.
+    /// Returns whether it is of records, which are read one by one.
     pub fn is_of_records(&self) -> bool {
         matches!(self.keep, Keep::Records(_) | Keep::Latest(_))
     }
 
-    /// Whether a slice has one entry at most.
+    /// Returns whether a slice has one entry at most.
     fn has_one_a_slice(&self) -> bool {
         matches!(self.keep, Keep::Latest(_) | Keep::Moments(_) | Keep::Synopsis(..))
     }
 
-    /// Whether an entry says how long it is.
+    /// Returns whether an entry says how long it is.
     pub fn has_lengths(&self) -> bool {
         self.value.is_bytes() || matches!(self.keep, Keep::Moments(_) | Keep::Synopsis(..))
     }
 
-    /// Whether bytes are what a cell of this column may hold, as far as its shape goes.
+    /// Returns whether bytes are what a cell of this column may hold, as far as its shape goes.
     pub fn holds(&self, bytes: &[u8]) -> bool {
         if let Keep::Slices(slices) = self.keep {
             return self.holds_slices(bytes, slices);

@@ -19,7 +19,7 @@ fn plan(filter: Option<Expr>, body: impl FnOnce(&mut Block)) -> Plan {
     builder.transaction("t", [named("ticks")], |t| t.create("c", "cells", [event("id")]).body(body)).build()
 }
 
-/// A sum that leans to the left, as written without parentheses.
+/// Returns a sum that leans to the left, as written without parentheses.
 fn sum(terms: usize) -> Expr {
     (1..terms).fold(event("n"), |sum, _| sum + event("n"))
 }

@@ -1,15 +1,15 @@
-//! What `explain` and `warnings` say.
+//! The output of `explain` and `warnings`.
 
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{
     PlanBuilder, cell, committed, element, emitted, event, literal, local, named, record, window,
 };
 use tidemill_plan::{
-    Aggregate, Expr, ExprNode, OverDef, Program, Stmt, StmtNode, TransactionDef, WindowDef, WindowFunction, WindowPart,
-    WindowsDef, analyze, explain, warnings,
+    Aggregate, Ahead, Expr, ExprNode, OverDef, Program, Stmt, StmtNode, TransactionDef, WindowDef, WindowFunction,
+    WindowPart, WindowsDef, analyze, explain, warnings,
 };
 
-/// A shop: orders with lines take stock and pay, big ones are looked at again.
+/// Returns a shop: orders with lines take stock and pay, big ones are looked at again.
 fn shop() -> Program {
     let plan = PlanBuilder::new("shop")
         .table("stock", |t| t.key("item", Type::Str).column_or("count", Type::Int, Value::Int(0)))
@@ -177,7 +177,7 @@ fn a_transaction_in_parts() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// What is done to each element of a list is an operation of its own; not where a round needs the one before it.
+/// Statements for each element of a list are an operation of their own; not if a round needs the one before it.
 #[test]
 fn a_transaction_by_element() {
     let said = |running: bool| {
@@ -279,7 +279,7 @@ fn windows_are_explained() {
     }
 }
 
-/// A window over the stream of reports, by lane, that counts and has the greatest speed.
+/// Returns a window over the stream of reports, by lane, that counts and has the greatest speed.
 fn over(name: &str, windows: WindowsDef, early: Option<Value>) -> TransactionDef {
     let aggregate = |function, value: Option<&str>| -> Expr {
         let value = value.map(|field| Box::new(event(field)));
@@ -341,4 +341,45 @@ fn windows_over_streams_are_explained() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn how_far_ahead_of_the_clock_events_may_be_is_said_where_it_is_declared() {
+    let said = |ahead: Option<Ahead>| {
+        let plan = PlanBuilder::new("clocks").source("s", |s| {
+            let s = s.event_time("at", Type::Time).lateness(2_000_000);
+            ahead.into_iter().fold(s, |s, ahead| s.ahead(ahead))
+        });
+        explain(&analyze(&plan.sink("out", named("s")).build()).expect("a right plan"))
+    };
+    let time = "by event time at, at most 2 s late";
+    for (ahead, text) in [
+        (None, format!("{time}\n")),
+        (Some(Ahead::ByInput), format!("{time}\n")),
+        (Some(Ahead::Unbounded), format!("{time}, however far ahead of the clock\n")),
+        (Some(Ahead::Most(90_000_000)), format!("{time}, at most 90 s ahead of the clock\n")),
+    ] {
+        assert!(said(ahead).contains(&text), "{}", said(ahead));
+    }
+}
+
+#[test]
+fn plans_from_before_bounds_ahead_of_the_clock_are_read_and_written_alike() {
+    let plan =
+        |ahead: Ahead| PlanBuilder::new("clocks").source("s", |s| s.event_time("at", Type::Time).ahead(ahead)).build();
+    let written = |ahead| serde_json::to_string(&plan(ahead)).expect("data");
+    assert!(!written(Ahead::ByInput).contains("ahead"));
+    for ahead in [Ahead::ByInput, Ahead::Unbounded, Ahead::Most(7)] {
+        assert_eq!(serde_json::from_str::<tidemill_plan::Plan>(&written(ahead)).expect("as written"), plan(ahead));
+    }
+    let bound = |ahead, is_of_others| {
+        let program = analyze(&plan(ahead)).expect("a right plan");
+        program.sources().next().expect("a source").ahead(is_of_others)
+    };
+    assert_eq!([false, true].map(|of_others| bound(Ahead::ByInput, of_others)), [None, Some(86_400_000_000)]);
+    assert_eq!([false, true].map(|of_others| bound(Ahead::Unbounded, of_others)), [None, None]);
+    assert_eq!([false, true].map(|of_others| bound(Ahead::Most(7), of_others)), [Some(7), Some(7)]);
+    let of_ints = PlanBuilder::new("ints").source("s", |s| s.event_time("n", Type::Int)).build();
+    let of_ints = analyze(&of_ints).expect("a right plan");
+    assert_eq!(of_ints.sources().next().expect("a source").ahead(true), None, "an int is no time of a clock");
 }

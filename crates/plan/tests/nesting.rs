@@ -23,7 +23,7 @@ fn count(b: &mut Block) {
     b.set("r", "n", cell("r", "n") + 1);
 }
 
-/// A transaction that is nested and counts.
+/// Returns a transaction that is nested and counts.
 fn step(plan: PlanBuilder, name: &str, inputs: impl IntoIterator<Item = StreamRef>) -> PlanBuilder {
     plan.transaction(name, inputs, |t: TransactionBuilder| t.create("r", "t", [event("id")]).body(count).nested())
 }

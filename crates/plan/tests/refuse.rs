@@ -3,12 +3,13 @@
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use tidemill_plan::Function::{self, *};
 use tidemill_plan::build::{
-    Block, PlanBuilder, TableBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, failed,
-    if_else, late, length, literal, local, max, named, none, record, window, woken,
+    Block, PlanBuilder, TableBuilder, aborted, bad, cell, committed, decimal, element, emitted, event, exists, expired,
+    failed, if_else, late, length, literal, local, max, named, none, record, window, woken,
 };
 use tidemill_plan::{
-    Aggregate, ConvertDef, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef, Periods, Span, Stmt, StmtNode,
-    StreamRef, TopDef, TransactionDef, Unit, WindowDef, WindowFunction, WindowPart, WindowsDef, Zone, analyze,
+    Aggregate, Ahead, ConvertDef, DatePart, Expire, Expr, ExprNode, JoinBound, JoinDef, JoinHow, Limits, OverDef,
+    Periods, Span, Stmt, StmtNode, StreamRef, TopDef, TransactionDef, Unit, WindowDef, WindowFunction, WindowPart,
+    WindowsDef, Zone, analyze,
 };
 
 fn errors(plan: PlanBuilder) -> Vec<String> {
@@ -27,7 +28,7 @@ fn dec(digits: u8, scale: u8) -> Type {
     Type::Decimal { digits, scale }
 }
 
-/// A sound plan to spoil: a source `s`, tables `t` (with defaults) and `bare` (without).
+/// Returns a sound plan to spoil: a source `s`, tables `t` (with defaults) and `bare` (without).
 fn base() -> PlanBuilder {
     PlanBuilder::new("p")
         .table("t", |t| {
@@ -251,6 +252,26 @@ fn sources() {
         new().source("s", |s| s.event_time("at", Type::Time).lateness(i64::MIN)),
         &["stream 's': its lateness is -9223372036854775808; give a greater one"],
     );
+    let ahead = |most: i64| Ahead::Most(most * 3_600_000_000);
+    refuse(
+        new().source("s", |s| s.event_time("at", Type::Time).ahead(ahead(-2))),
+        &["stream 's': its bound ahead of the clock is -2h; give one from 0"],
+    );
+    let hint = "leave ahead out: only an event time that is a Time is compared with the clock";
+    refuse(
+        new().source("s", |s| s.event_time("n", Type::Int).ahead(ahead(1))),
+        &[&format!("stream 's': its events may be 1h ahead of the clock, but their event time is an int; {hint}")],
+    );
+    for source in [
+        new().source("s", |s| s.field("n", Type::Int).ahead(ahead(24))),
+        new()
+            .source("timed", |s| s.event_time("at", Type::Time))
+            .source("s", |s| s.event_time("at", Type::Time).anchored().ahead(ahead(24))),
+    ] {
+        let message =
+            format!("stream 's': its events may be 1d ahead of the clock, but they bring no event time; {hint}");
+        refuse(source, &[&message]);
+    }
     refuse(
         new().source("s", |s| s.event_time("at", Type::Time)).source("z", |s| s.event_time("n", Type::Int)),
         &["stream 'z': it has an event time that is an int, but source 's' has an event time; \
@@ -394,6 +415,30 @@ fn functions() {
     refuse_expr(call(Seconds, event("x")), "seconds(ev.x) cannot take float; give a whole number of a smaller unit");
     refuse_expr(decimal("1.2.3"), "\"1.2.3\" is no decimal of at most 18 digits");
     refuse_expr(call(Len, event("n")), "ev.n is int, which has no length");
+    refuse_expr(call(Sqrt, event("price")), "sqrt(ev.price) cannot take Decimal(10, 2); write float(ev.price)");
+    refuse_expr(call(Sin, event("flag")), "sin(ev.flag) cannot take bool; write int(ev.flag)");
+    refuse_expr(call(Floor, event("text")), "floor(ev.text) cannot take str");
+    refuse_expr(event("x").call(Fmod, []), "fmod(ev.x) has 1 arguments, not 2 arguments");
+    refuse_expr(event("n").call(At, [literal(0)]), "ev.n[0] cannot take int");
+    refuse_expr(event("text").call(Slice, [literal("a"), literal(i64::MAX)]), "ev.text[\"a\":] cannot take str");
+    refuse_expr(
+        event("text").call(SplitCount, [literal(""), literal(-1)]),
+        "the separator is empty, in len(ev.text.split(\"\")); give a text that parts others",
+    );
+    let zone = Zone { name: "Some/Where".into(), offset: 0, changes: vec![(5, 0), (5, 1)] };
+    let part = DatePart::Hour;
+    let asked = |time| Expr::from(ExprNode::DatePart { part, zone: zone.clone(), time: Box::new(time) });
+    refuse_expr(
+        asked(event("at")),
+        "the changes of the zone 'Some/Where' are not in order; give each after the one before it, and a clock within a week of \
+         UTC",
+    );
+    let part = ExprNode::DatePart {
+        part: DatePart::IsoWeek,
+        zone: Zone { changes: vec![], ..zone },
+        time: Box::new(event("n")),
+    };
+    refuse_expr(part, "ev.n.tz(\"Some/Where\").isocalendar().week is asked of int; only a Time has a date");
     refuse_expr(event("text").call(Lower, [literal(1)]), "ev.text.lower(1) has 2 arguments, not 1 argument");
     refuse_expr(
         event("text").call(Contains, [event("n")]),
@@ -642,7 +687,7 @@ fn places_are_those_of_the_narrowest_part() {
     refuse(plan, &["transaction 'tx': no name 'y' (line 2, column 5); known: x"]);
 }
 
-/// A plan with windows to misuse: over time in durations, in ints, of distinct values, of the last three.
+/// Returns a plan with windows to misuse: over time in durations, in ints, of distinct values, of the last three.
 fn windows(fill: impl FnOnce(&mut Block)) -> PlanBuilder {
     let span = |span: Value, slide: Option<Value>, distinct| WindowDef::Span { span, slide, distinct };
     PlanBuilder::new("p")
@@ -796,7 +841,7 @@ fn windows_that_cannot_be() {
     }
 }
 
-/// A window over `s`, whose function returns one field.
+/// Returns a window over `s`, whose function returns one field.
 fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) -> Vec<String> {
     let plan = PlanBuilder::new("p").source("s", |s| {
         s.event_time("at", Type::Int).field("n", Type::Int).field("x", Type::Float).field("flag", Type::Bool)
@@ -941,8 +986,76 @@ fn periods_that_are_none() {
 }
 
 #[test]
+fn rows_that_cannot_expire() {
+    let timed = |expire: Expire| {
+        PlanBuilder::new("p").source("s", |s| s.event_time("at", Type::Int).field("id", Type::Str)).table("t", |t| {
+            t.key("id", Type::Str)
+                .column_or("n", Type::Int, Value::Int(0))
+                .column("at", ColumnType::optional(Type::Time))
+                .expire(expire)
+        })
+    };
+    let after = |length| timed(Expire::After(length));
+    refuse(after(Value::Int(0)), &["table 't': its rows expire after 0; give a time greater than zero"]);
+    refuse(
+        after(Value::Duration(900_000_000)),
+        &["table 't': its rows expire after 15m, and event times are int; give a number"],
+    );
+    refuse(after(Value::Bool(true)), &["table 't': its rows expire after True; give a duration, such as \"15m\""]);
+    refuse(timed(Expire::At("m".into())), &["table 't': no column 'm'; known: id, n, at"]);
+    refuse(
+        timed(Expire::At("id".into())),
+        &["table 't': its rows expire by 'id', which is str; use a column of event times"],
+    );
+    refuse(
+        timed(Expire::At("at".into())),
+        &["table 't': its rows expire by 'at', which is Time, and event times are int; use a column of event times"],
+    );
+    refuse(
+        PlanBuilder::new("p").table("t", |t| t.key("gone_at", Type::Int).expire(Expire::After(Value::Int(1)))),
+        &[
+            "table 't': its rows expire, and it has a column 'gone_at', as that of their time is called; give the column \
+           another name",
+        ],
+    );
+    let untimed = PlanBuilder::new("p")
+        .source("s", |s| s.field("id", Type::Str))
+        .table("t", |t| {
+            t.key("id", Type::Str).column_or("n", Type::Int, Value::Int(0)).expire(Expire::After(Value::Int(1)))
+        })
+        .transaction("tx", [named("s")], |t| t.create("row", "t", [event("id")]).body(|b| b.set("row", "n", 1)));
+    refuse(
+        untimed,
+        &["transaction 'tx': rows of 't' expire, but no source has an event time; declare the event time of every \
+           source, or let a clock bring it: app.clock(\"1s\")"],
+    );
+    let moved = after(Value::Int(1)).map("m", named("s"), [("id", event("id")), ("at", event("at") + 1)]).transaction(
+        "tx",
+        [named("m")],
+        |t| t.create("row", "t", [event("id")]).body(|b| b.set("row", "n", 1)),
+    );
+    refuse(
+        moved,
+        &[
+            "transaction 'tx': rows of 't' expire, but its events do not hold the time of their position; pass the event \
+           time on as it is, in one field of all inputs",
+        ],
+    );
+    refuse(
+        base().filter("w", expired("t"), literal(Value::Bool(true))),
+        &["stream 'w': the rows of 't' do not expire; declare the table with expire=, such as expire=\"15m\""],
+    );
+    refuse(
+        base().transaction("t.expired", [named("s")], |t| t),
+        &[
+            "transaction 't.expired': 't.expired' is no name for a transaction; use letters, digits and '_', a letter first",
+        ],
+    );
+}
+
+#[test]
 fn rows_that_cannot_be_woken() {
-    /// Events with the time `at`, rows of `t`, and a transaction that wakes one.
+    /// Returns events with the time `at`, rows of `t`, and a transaction that wakes one.
     fn plan(has_time: bool, key: &str, wake: impl FnOnce(&mut Block)) -> PlanBuilder {
         PlanBuilder::new("p")
             .source("s", |s| {
@@ -1012,7 +1125,7 @@ fn rows_that_cannot_be_woken() {
     );
 }
 
-/// A join of `s` and `t`, whose function returns one field.
+/// Returns a join of `s` and `t`, whose function returns one field.
 fn joined(on: [&str; 2], bound: JoinBound, how: JoinHow, returned: &str) -> Vec<String> {
     let source = |s: tidemill_plan::build::SourceBuilder| {
         let optional = ColumnType::optional(Type::Int);

@@ -111,7 +111,7 @@ fn what_explain_says() {
     assert!(said(SelectionDef::default()).contains("some = all rows of offers, read only"));
 }
 
-/// The plan above with a transaction `u` that has chosen rows, another role, and further ones.
+/// Returns the plan above with a transaction `u` that has chosen rows, another role, and further ones.
 fn belonging(more: impl FnOnce(TransactionBuilder) -> TransactionBuilder) -> PlanBuilder {
     plan(SelectionDef::default()).transaction("u", [named("s")], |t| {
         let t = t.row("own", "offers", [event("id")]).all("some", "offers").all("more", "offers");

@@ -14,7 +14,7 @@ pub use zipf::Zipf;
 /// SplitMix64's state is a counter with this step: the odd integer next to 2^64 divided by the golden ratio.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64's output function: a bijection whose output bits each depend on all input bits.
+/// Returns the output of SplitMix64's mixing function: a bijection whose output bits each depend on all input bits.
 #[inline]
 pub fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,13 +22,13 @@ pub fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The number in `0.0..1.0` that the upper 53 of 64 random bits stand for.
+/// Returns the number in `0.0..1.0` that the upper 53 of 64 random bits stand for.
 #[inline]
 pub fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The number below `bound` that 64 random bits stand for. The bias is below `bound / 2^64`.
+/// Returns the number below `bound` that 64 random bits stand for. The bias is below `bound / 2^64`.
 #[inline]
 pub fn below(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
@@ -39,25 +39,25 @@ pub fn below(bits: u64, bound: u64) -> u64 {
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Makes the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         mix(self.0)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         below(self.bits(), bound)
     }
 
-    /// A number in `0.0..1.0`.
+    /// Returns a number in `0.0..1.0`.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())

@@ -19,7 +19,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// `count` must be positive, `theta` finite and not negative.
+    /// Makes a Zipf distribution over `count` values with exponent `theta`: `count` must be positive, `theta` finite
+    /// and not negative.
     pub fn new(count: u64, theta: f64) -> Zipf {
         assert!(count > 0 && theta.is_finite() && theta >= 0.0);
         let mut zipf = Zipf { count, theta, area_first: 0.0, area_last: 0.0, near: 0.0 };
@@ -29,12 +30,12 @@ impl Zipf {
         zipf
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// A rank, by as many numbers in `0.0..1.0` as it takes.
+    /// Returns a rank, by as many numbers in `0.0..1.0` as it takes.
     pub fn rank(&self, mut unit: impl FnMut() -> f64) -> u64 {
         loop {
             let area = self.area_last + unit() * (self.area_first - self.area_last);
@@ -46,12 +47,12 @@ impl Zipf {
         }
     }
 
-    /// `x^-theta`.
+    /// Returns `x^-theta`.
     fn bar(&self, x: f64) -> f64 {
         (-self.theta * x.ln()).exp()
     }
 
-    /// The integral of `x^-theta` from 1.
+    /// Returns the integral of `x^-theta` from 1.
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         let power = (1.0 - self.theta) * log;
@@ -60,7 +61,7 @@ impl Zipf {
         ratio * log
     }
 
-    /// The inverse of [`Zipf::area`].
+    /// Returns the inverse of [`Zipf::area`].
     fn point(&self, area: f64) -> f64 {
         // Rounding must not take the argument of the logarithm below zero.
         let power = (area * (1.0 - self.theta)).max(-1.0);

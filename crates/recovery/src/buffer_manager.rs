@@ -41,7 +41,7 @@ struct Live {
 }
 
 impl Live {
-    /// The number of runs before the place where the run of a checkpoint is inserted.
+    /// Returns the number of runs before the place where the run of a checkpoint is inserted.
     fn before_cut(&self) -> usize {
         let since = self.since_cut.unwrap_or(0);
         assert!(since <= self.runs.len(), "what was spilled since the cut is among the runs");
@@ -109,7 +109,7 @@ impl PinnedRows for Pinned {
 /// Tracks which part of the state is in memory, and how much memory it may take.
 pub struct BufferManager {
     pub(super) limit: usize,
-    /// By table.
+    /// The evicted rows of each table, by table.
     pub(super) tables: TiVec<TableId, Arc<Evicted>>,
     /// Bytes used by a running merge. Written by the checkpointer.
     pub(super) merging: AtomicUsize,
@@ -164,7 +164,7 @@ impl BufferManager {
         self.tables.iter().map(cut).collect()
     }
 
-    /// The runs by table, while nothing runs.
+    /// Returns the runs by table, while nothing runs.
     pub fn at_rest(&self) -> Vec<Arc<Runs>> {
         self.tables.iter().map(|evicted| evicted.runs()).collect()
     }
@@ -237,7 +237,7 @@ impl BufferManager {
         self.merging.store(0, Ordering::Relaxed);
     }
 
-    /// The counters of the run.
+    /// Returns the counters of the run.
     pub fn summary(&self) -> MemorySummary {
         MemorySummary {
             limit: self.limit as u64,
@@ -267,7 +267,7 @@ pub struct LiveMerge {
     pub merging: Merging,
 }
 
-/// The runs of the newest checkpoint, by table.
+/// Returns the runs of the newest checkpoint, by table.
 fn newest(directory: &StateDirectory, tables: &[Table]) -> Result<Vec<Arc<Runs>>, StateError> {
     let states = directory.checkpoint().map(|checkpoint| checkpoint.tables.as_slice()).unwrap_or_default();
     let open = |(t, table): (usize, &Table)| {

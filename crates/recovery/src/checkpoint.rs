@@ -1,6 +1,7 @@
 //! States on the medium: rows as runs, and the gate's state as blocks.
 
-use crate::answered::{Pages, read_answers, write_answers};
+use crate::answered::{KeyMerge, Pages};
+use crate::begin_run::BeginRun;
 use crate::encoding::{BatchCodec, Malformed, Reader, number, read_batch};
 use crate::entry::{read_bad, write_bad};
 use crate::intake::Taken;
@@ -14,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    AnswerBlock, BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, KeptState, NodeRange, Planted,
-    SourceState, SplitState, StateDirectory, StateError, TableState,
+    BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, KeptState, NodeRange, Planted, SourceState,
+    SplitState, StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -23,7 +24,7 @@ use tidemill_plan::Program;
 use tidemill_stages::access::snapshot::{SnapshotDue, begin_snapshots};
 use tidemill_stages::gate::{Aside, OpenBatch, Standing};
 use tidemill_stages::machine::Machine;
-use tidemill_state::{Generation, RowShape, Table, virtual_node_of};
+use tidemill_state::{Generation, Table, virtual_node_of};
 
 /// A split of a source that has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct SplitName {
     pub source: usize,
     /// Its number there.
     pub split: u32,
-    /// What its source knows it by.
+    /// The name by which its source knows it.
     pub name: String,
 }
 
@@ -41,32 +42,29 @@ pub struct SplitName {
 pub struct SourceAt {
     /// Its standing at the gate.
     pub standing: Standing,
-    /// Which split it is, of a source that has several.
+    /// The split, of a source that has several.
     pub split: Option<SplitName>,
-    /// The records taken from it.
+    /// The records that were taken from the split.
     pub taken: Taken,
     /// A token from which it can continue.
     pub token: Option<String>,
     /// The keys of calls that the gate holds back.
     pub keys: Vec<CallKey>,
-    /// Those of the records that no run is given again: runs took them that came to the end of their input, and none
-    /// after them, or sessions sent them.
+    /// The records that no run is given again: runs took them that came to the end of their input, and none after them,
+    /// or sessions sent them.
     pub before: Taken,
 }
-
-/// Begins a run of rows of a given shape, with a filter for the given number of rows, or none.
-pub type BeginRun<'a> = dyn FnMut(&Arc<RowShape>, Option<usize>) -> Result<RunWriter, StateError> + 'a;
 
 /// The runs that precede those of a checkpoint, by table.
 pub enum Before {
     /// The runs of the previous checkpoint, or none.
     Newest(Vec<TableState>),
-    /// With a memory limit: the current runs of the tables, of which the newest need not be durable.
+    /// The current runs of the tables, with a memory limit, of which the newest need not be durable.
     Live(Vec<Arc<Runs>>),
 }
 
 impl Before {
-    /// The runs before a checkpoint. `live`: with a memory limit. Without one, none if all rows are written.
+    /// Returns the runs before a checkpoint. `live`: with a memory limit. Without one, none if all rows are written.
     pub fn of(directory: &StateDirectory, whole: bool, live: Option<Vec<Arc<Runs>>>) -> Self {
         let newest = || directory.checkpoint().filter(|_| !whole).map(|newest| newest.tables.clone());
         live.map_or_else(|| Before::Newest(newest().unwrap_or_default()), Before::Live)
@@ -80,7 +78,8 @@ impl Before {
     }
 }
 
-/// The tables of a checkpoint for which these runs were written; makes all runs durable that are not durable yet.
+/// Returns the tables of a checkpoint for which these runs were written; makes all runs durable that are not durable
+/// yet.
 pub fn tables(before: &Before, written: &[Option<OpenRun>], planted: Planted) -> Result<Vec<TableState>, StateError> {
     let mut states = match before {
         Before::Newest(tables) => tables.clone(),
@@ -151,7 +150,7 @@ impl SnapshotWriter {
         Ok(Some(rows.len()))
     }
 
-    /// The written runs by table, after the last node.
+    /// Returns the written runs by table, after the last node.
     pub fn end(self, machine: &Machine) -> Vec<Option<OpenRun>> {
         assert_eq!(self.table, machine.tables.len(), "a snapshot is written to its end");
         assert!(self.writer.is_none(), "no run is left open");
@@ -183,20 +182,24 @@ fn write_rows(
     }
 }
 
-/// Merges the runs of the newest checkpoint, for tables that have too many; the manifest then names the merged runs.
+/// Merges the runs of the newest checkpoint, for tables that have too many, and those of keys; the manifest then names the
+/// merged runs.
 pub struct RunMerger {
     checkpoint: Checkpoint,
     /// The next table, and the running merge of the one before it.
     table: usize,
     merging: Option<Merging>,
+    /// The running merge of keys, which comes after the tables.
+    keys: Option<KeyMerge>,
     merged: bool,
 }
 
 impl RunMerger {
-    /// A merger for the newest checkpoint, if there is one.
-    pub fn new(directory: &StateDirectory) -> Option<RunMerger> {
+    /// A merger for the newest checkpoint, if there is one. With a memory limit those of tables are merged elsewhere.
+    pub fn new(directory: &StateDirectory, with_tables: bool) -> Option<RunMerger> {
         let checkpoint = directory.checkpoint()?.clone();
-        Some(RunMerger { checkpoint, table: 0, merging: None, merged: false })
+        let table = if with_tables { 0 } else { checkpoint.tables.len() };
+        Some(RunMerger { checkpoint, table, merging: None, keys: None, merged: false })
     }
 
     /// Merges about this number of rows; returns whether there is more to do.
@@ -204,8 +207,16 @@ impl RunMerger {
         &mut self,
         machine: &Machine,
         directory: &Mutex<StateDirectory>,
+        answers: &Pages,
         rows_max: usize,
     ) -> Result<bool, StateError> {
+        if let Some(keys) = &mut self.keys {
+            if !keys.step(rows_max)? {
+                self.checkpoint.keys = answers.end_merge(self.keys.take().expect("just looked at"))?;
+                self.merged = true;
+            }
+            return Ok(true);
+        }
         if let Some(merging) = &mut self.merging {
             if !merging.step(rows_max)? {
                 let merging = self.merging.take().expect("just looked at");
@@ -218,6 +229,10 @@ impl RunMerger {
         let (Some(table), Some(state)) =
             (machine.tables.raw.get(self.table), self.checkpoint.tables.get_mut(self.table))
         else {
+            self.keys = answers.begin_merge(machine, &mut |shape, filter| directory.lock().write_run(shape, filter))?;
+            if self.keys.is_some() {
+                return Ok(true);
+            }
             if std::mem::take(&mut self.merged) {
                 let directory = &mut *directory.lock();
                 let newest = directory.checkpoint().map(|newest| newest.epoch);
@@ -240,13 +255,13 @@ impl RunMerger {
 }
 
 /// Merges everything at once ([`RunMerger`]).
-pub fn merge(machine: &Machine, directory: &Mutex<StateDirectory>) -> Result<(), StateError> {
-    let Some(mut merger) = RunMerger::new(&directory.lock()) else { return Ok(()) };
-    while merger.step(machine, directory, usize::MAX)? {}
+pub fn merge(machine: &Machine, directory: &Mutex<StateDirectory>, answers: &Pages) -> Result<(), StateError> {
+    let Some(mut merger) = RunMerger::new(&directory.lock(), true) else { return Ok(()) };
+    while merger.step(machine, directory, answers, usize::MAX)? {}
     Ok(())
 }
 
-/// What a checkpoint forgets of the gate, where that is planted.
+/// Makes a checkpoint forget parts of the gate, if such a bug is planted.
 pub fn forget(sources: &mut [SourceAt], planted: Planted) {
     for SourceAt { standing, keys, .. } in sources {
         if planted.is(Bug::CheckpointForgetsKeys) {
@@ -368,17 +383,17 @@ pub struct AtRest {
     pub epoch: u64,
     /// The positions of the sources.
     pub sources: Vec<SourceAt>,
-    /// By sink: the digest of its output.
+    /// The digest of each sink's output, by sink.
     pub outputs: BTreeMap<String, StreamDigest>,
     /// The mark of the rows that have changed since the last checkpoint.
     pub generation: Generation,
-    /// Whether all rows are to be written.
+    /// A flag: whether all rows are to be written.
     pub whole: bool,
-    /// With a memory limit: the current runs of the tables.
+    /// The current runs of the tables, with a memory limit.
     pub live: Option<Vec<Arc<Runs>>>,
 }
 
-/// What epochs have given that is needed after them.
+/// The results of epochs that are needed after them: answers to repeated calls, and kept events of streams.
 #[derive(Debug, Default)]
 pub struct Remembered {
     /// The answers of calls with a key.
@@ -388,22 +403,21 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// What the newest checkpoint has.
-    pub fn read(directory: &StateDirectory, machine: &Machine) -> Result<Remembered, StateError> {
-        let (answers, kept) = (read_answers(directory, machine)?, read_kept(directory, &machine.program)?);
-        Ok(Remembered { answers, kept })
+    /// Returns what the newest checkpoint has of answers and kept events, for a run with so many keys in memory.
+    pub fn read(directory: &StateDirectory, machine: &Machine, keys_max: usize) -> Result<Remembered, StateError> {
+        let answers = Pages::read(directory, machine, keys_max)?;
+        Ok(Remembered { answers, kept: read_kept(directory, &machine.program)? })
     }
 
-    /// The blocks of a checkpoint of an epoch, which follows `before`.
-    pub fn write(
+    /// The events of streams in a checkpoint of an epoch, which follows `before`.
+    pub fn write_kept(
         &self,
-        machine: &Machine,
+        program: &Program,
         before: Option<&Checkpoint>,
         epoch: u64,
         begin: &mut dyn FnMut() -> Result<BlockWriter, StateError>,
-    ) -> Result<(Vec<AnswerBlock>, Vec<KeptState>), StateError> {
-        let answers = write_answers(machine, before, &self.answers, epoch, begin)?;
-        Ok((answers, write_kept(&machine.program, before, &self.kept, epoch, begin)?))
+    ) -> Result<Vec<KeptState>, StateError> {
+        write_kept(program, before, &self.kept, epoch, begin)
     }
 }
 
@@ -424,14 +438,19 @@ pub fn save(
     let tables = tables(&before, &written, directory.planted())?;
     let sources = write_sources(sources, &mut || directory.write_blocks())?;
     let newest = directory.checkpoint().cloned();
-    let (answers, kept) = match remembered {
-        Some(remembered) => remembered.write(machine, newest.as_ref(), epoch, &mut || directory.write_blocks())?,
-        None => newest.map(|newest| (newest.answers, newest.kept)).unwrap_or_default(),
+    let (answers, keys, kept) = match remembered {
+        Some(remembered) => {
+            let (planted, begin) = (directory.planted(), &mut |shape: &_, filter| directory.write_run(shape, filter));
+            let (answers, keys) = remembered.answers.write(machine, epoch, planted, begin)?;
+            let begin = &mut || directory.write_blocks();
+            (answers, keys, remembered.write_kept(&machine.program, newest.as_ref(), epoch, begin)?)
+        }
+        None => newest.map(|newest| (newest.answers, newest.keys, newest.kept)).unwrap_or_default(),
     };
-    Ok(Checkpoint { epoch, sources, tables, outputs, answers, kept, nodes: NodeRange::default() })
+    Ok(Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, nodes: NodeRange::default() })
 }
 
-/// The positions of a program's sources in the newest checkpoint.
+/// Returns the positions of a program's sources in the newest checkpoint.
 pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<Vec<SourceAt>, StateError> {
     let Some(manifest) = directory.manifest() else { return Ok(Vec::new()) };
     let mut checkpoint = manifest.checkpoint.clone();
@@ -503,8 +522,8 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
     checkpoint.sources.iter().enumerate().map(source).collect()
 }
 
-/// Whether a source's position can be true: it has delivered what has passed and what is held, which is in the order
-/// of time.
+/// Returns whether a source's position can be true: it has delivered what has passed and what is held, which is in the
+/// order of time.
 fn agrees(state: &SourceState, stream: &tidemill_plan::Stream, held: &[RecordBatch]) -> bool {
     let count: u64 = held.iter().map(|batch| batch.num_rows() as u64).sum();
     let times = |batch: &RecordBatch| -> Vec<i64> {

@@ -13,17 +13,18 @@
 //!    removed.
 //!    Where savepoints were asked for, it is kept under their names now ([`crate::savepoints`]).
 //! 5. If there are too many runs, they are merged, and the manifest then names the merged run. With a memory limit,
-//!    runs are merged as they are spilled, and the next checkpoint's manifest names the merged ones.
+//!    runs of tables are merged as they are spilled, and the next checkpoint's manifest names the merged ones.
 //!
 //! If step 3 or 4 fails for lack of disk space, the rows that it copied are no longer marked as changed, so the next
 //! checkpoint contains all rows.
 
 use crate::buffer_manager::{BufferManager, LiveMerge};
 use crate::checkpoint::{Before, Remembered, RunMerger, SnapshotWriter, SourceAt, forget, tables, write_sources};
-use crate::control::{Failure, RunError};
+use crate::control::{Control, Failure, RunError};
 use crate::digest::outputs_by_name;
 use crate::logger::LogState;
 use crate::savepoints::SavepointRequest;
+use crate::vitals::Happening;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,13 +52,13 @@ const AHEAD_BYTES_MAX: usize = 256 << 20;
 pub struct Cut {
     /// The last epoch that the checkpoint contains.
     pub epoch: u64,
-    /// The positions of the sources after it.
+    /// The positions of the sources after that epoch.
     pub sources: Vec<SourceAt>,
-    /// Whether all rows are to be written.
+    /// A flag: whether all rows are to be written.
     pub whole: bool,
-    /// With a memory limit: by table, the runs of rows that changed before the cut and are not in memory.
+    /// The runs of rows that changed before the cut and are not in memory, by table, with a memory limit.
     pub live: Option<Vec<Arc<Runs>>>,
-    /// The savepoints to keep of it.
+    /// The savepoints to keep of the checkpoint.
     pub savepoints: Vec<SavepointRequest>,
 }
 
@@ -65,7 +66,7 @@ pub struct Cut {
 pub struct Captured {
     /// The epoch.
     pub epoch: u64,
-    /// By sink: the digest of its output up to the epoch.
+    /// The digest of each sink's output up to the epoch, by sink.
     pub outputs: Vec<StreamDigest>,
 }
 
@@ -74,17 +75,19 @@ pub struct Captured {
 pub struct CheckpointState {
     /// The checkpoint that is due. Stored by the gate, taken by the checkpointer.
     pub cut: Mutex<Option<Cut>>,
-    /// Whether a checkpoint is in progress. Set by the gate, cleared by the checkpointer.
+    /// A flag: whether a checkpoint is in progress. Set by the gate, cleared by the checkpointer.
     pub busy: AtomicBool,
     /// The number of checkpoints taken.
     pub count: AtomicU64,
     /// All sinks have committed the epochs up to this one. Written by the committer.
     pub committed: AtomicU64,
-    /// Whether the next checkpoint must contain all rows, because some unmarked rows are not in the newest. Written by
-    /// the checkpointer while busy, read by the gate.
+    /// The time that the stages of epochs took, nanoseconds, also in a replay. Added to by the committer, read by the gate.
+    pub work: AtomicU64,
+    /// A flag: whether the next checkpoint must contain all rows, because some unmarked rows are not in the newest.
+    /// Written by the checkpointer while busy, read by the gate.
     pub whole: AtomicBool,
-    /// Whether the gate waits for merges, or all other actors have ended; then the checkpointer does not rest. Written
-    /// by the gate, and by the run at its end.
+    /// A flag: whether the gate waits for merges, or all other actors have ended; then the checkpointer does not rest.
+    /// Written by the gate, and by the run at its end.
     pub presses: AtomicBool,
 }
 
@@ -93,8 +96,11 @@ pub struct Checkpointer {
     pub(crate) directory: Arc<Mutex<StateDirectory>>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) control: Arc<Control>,
+    /// The time when the checkpoint in progress began (time of the clock).
+    pub(crate) begun: u64,
     pub(crate) captured: Inbox<Captured>,
-    /// From the gate: rows were spilled.
+    /// The channel from the gate: rows were spilled.
     pub(crate) spilled: Inbox<()>,
     pub(crate) state: Arc<CheckpointState>,
     pub(crate) log_state: Arc<LogState>,
@@ -105,11 +111,11 @@ pub struct Checkpointer {
     pub(crate) work: Work,
     /// The savepoints to keep of the checkpoint in progress.
     pub(crate) savepoints: Vec<SavepointRequest>,
-    /// Whether it found no room on the disk.
+    /// A flag: whether it found no room on the disk.
     pub(crate) lacks_room: bool,
     /// A merge of spilled runs.
     pub(crate) merge: Option<LiveMerge>,
-    /// Whether there may be more to merge.
+    /// A flag: whether there may be more to merge.
     pub(crate) merges: bool,
 }
 
@@ -117,19 +123,19 @@ pub struct Checkpointer {
 pub(crate) enum Work {
     /// No checkpoint is in progress.
     Nothing,
-    /// Its rows are being written.
-    Rows(Writing),
-    /// It is written, and waits for the sinks and the log.
+    /// The checkpoint's rows are being written.
+    Rows(Box<Writing>),
+    /// The checkpoint is written, and waits for the sinks and the log.
     Committing(Box<Checkpoint>, Vec<Option<OpenRun>>),
-    /// It is the newest; runs are being merged.
-    Merging(RunMerger),
+    /// The checkpoint is the newest; runs are being merged.
+    Merging(Box<RunMerger>),
 }
 
 /// A checkpoint whose rows are being written.
 pub(crate) struct Writing {
     epoch: u64,
     sources: Vec<SourceAt>,
-    /// By sink: the digest of its output.
+    /// The digest of each sink's output, by sink.
     outputs: Vec<StreamDigest>,
     /// The runs that precede those of this checkpoint.
     before: Before,
@@ -169,7 +175,7 @@ impl Actor for Checkpointer {
 }
 
 impl Checkpointer {
-    /// All epochs are done.
+    /// Ends the checkpointer: all epochs are done.
     fn leave(&mut self) -> Progress {
         self.forget_merge();
         Progress::Over
@@ -181,12 +187,16 @@ impl Checkpointer {
         }
     }
 
-    /// The result of a piece of work; none if there was no disk space for it, or if it failed.
+    /// Returns the result of a piece of work; none if there was no disk space for it, or if it failed.
     fn unless_full<T>(&mut self, done: Result<T, StateError>) -> Option<T> {
         match done {
             Ok(done) => Some(done),
             // The log still has everything; the work is tried again when there may be space.
             Err(error) if error.is_no_room() => {
+                if !self.lacks_room {
+                    self.control.vitals.checkpoints.without_room.fetch_add(1, Ordering::Relaxed);
+                    self.control.vitals.happened(Happening::CheckpointWithoutRoom);
+                }
                 self.lacks_room = true;
                 None
             }
@@ -226,12 +236,24 @@ impl Checkpointer {
         let forgets = self.directory.lock().planted().is(Bug::SnapshotForgetsFailed);
         self.state.whole.store(!forgets, Ordering::Release);
         self.pace.begin(&*self.environment);
+        self.begun = self.pace.since;
+        self.control.vitals.happened(Happening::CheckpointBegun { epoch: cut.epoch });
         self.copy_ahead();
         let Cut { epoch, sources, whole, live, savepoints } = cut;
         (self.savepoints, self.lacks_room) = (savepoints, false);
         let before = Before::of(&self.directory.lock(), whole, live);
         let (outputs, writer) = (captured.outputs, SnapshotWriter::default());
-        self.work = Work::Rows(Writing { epoch, sources, outputs, before, writer });
+        self.work = Work::Rows(Box::new(Writing { epoch, sources, outputs, before, writer }));
+    }
+
+    /// Notes that the checkpoint in progress is the newest.
+    fn note_taken(&self, epoch: u64) {
+        let (vitals, now) = (&self.control.vitals, self.environment.now());
+        let took = now.saturating_sub(self.begun);
+        vitals.checkpoints.taken.add(took, 1);
+        vitals.checkpoints.epoch.store(epoch, Ordering::Relaxed);
+        vitals.checkpoints.at.store(now.max(1), Ordering::Relaxed);
+        vitals.happened(Happening::CheckpointDone { epoch, seconds: took as f64 / 1e9 });
     }
 
     /// Copies the changed rows at full speed before they are written at a slower pace: until a row is copied, an epoch
@@ -258,7 +280,7 @@ impl Checkpointer {
             }),
             Work::Merging(mut merger) => {
                 self.pace.worked(MERGE_ROWS, true);
-                let more = merger.step(&self.machine, &self.directory, MERGE_ROWS);
+                let more = merger.step(&self.machine, &self.directory, &self.remembered.answers, MERGE_ROWS);
                 more.map(|more| if more { Work::Merging(merger) } else { Work::Nothing })
             }
         };
@@ -268,7 +290,7 @@ impl Checkpointer {
             self.merges = true;
             assert!(self.state.cut.lock().is_none(), "a checkpoint has taken its cut before it ends");
             let unmade = std::mem::take(&mut self.savepoints).into_iter();
-            // Where the run has failed or ends, nobody is told that there was no room.
+            // If the run has failed or ends, nobody is told that there was no room.
             unmade.filter(|_| self.lacks_room).for_each(SavepointRequest::has_no_room);
             self.state.busy.store(false, Ordering::Release);
         }
@@ -276,7 +298,7 @@ impl Checkpointer {
     }
 
     /// Writes rows, and after the last of them the rest of the checkpoint.
-    fn write(&mut self, mut writing: Writing) -> Result<Work, StateError> {
+    fn write(&mut self, mut writing: Box<Writing>) -> Result<Work, StateError> {
         let begin = &mut |shape: &_, filter| self.directory.lock().write_run(shape, filter);
         match writing.writer.step(&self.machine, &writing.before, begin) {
             Ok(Some(rows)) => {
@@ -291,7 +313,7 @@ impl Checkpointer {
                 return Err(error);
             }
         }
-        let Writing { epoch, mut sources, outputs, before, writer } = writing;
+        let Writing { epoch, mut sources, outputs, before, writer } = *writing;
         let written = writer.end(&self.machine);
         forget(&mut sources, self.directory.lock().planted());
         let sources = write_sources(sources, &mut || self.directory.lock().write_blocks())?;
@@ -299,9 +321,12 @@ impl Checkpointer {
         let tables = tables(&before, &written, planted)?;
         let outputs = outputs_by_name(&self.machine.program, outputs);
         let newest = self.directory.lock().checkpoint().cloned();
+        let begin = &mut |shape: &_, filter| self.directory.lock().write_run(shape, filter);
+        let (answers, keys) = self.remembered.answers.write(&self.machine, epoch, planted, begin)?;
         let begin = &mut || self.directory.lock().write_blocks();
-        let (answers, kept) = self.remembered.write(&self.machine, newest.as_ref(), epoch, begin)?;
-        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, kept, nodes: NodeRange::default() };
+        let kept = self.remembered.write_kept(&self.machine.program, newest.as_ref(), epoch, begin)?;
+        let nodes = NodeRange::default();
+        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, nodes };
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 
@@ -340,15 +365,16 @@ impl Checkpointer {
         self.state.whole.store(false, Ordering::Release);
         self.log_state.truncate.store(epoch, Ordering::Release);
         self.state.count.fetch_add(1, Ordering::Release);
-        let merger = if self.buffers.is_some() { None } else { RunMerger::new(&self.directory.lock()) };
-        Ok((merger.map_or(Work::Nothing, Work::Merging), Progress::Worked))
+        self.note_taken(epoch);
+        let merger = RunMerger::new(&self.directory.lock(), self.buffers.is_none());
+        Ok((merger.map_or(Work::Nothing, |merger| Work::Merging(Box::new(merger))), Progress::Worked))
     }
 }
 
 /// Limits the checkpointer's share of the processors, so that the epochs have them most of the time.
 #[derive(Default)]
 pub(crate) struct CopyPace {
-    /// When the work since the last rest began, and its number of rows.
+    /// The time at which the work since the last rest began, and its number of rows.
     since: u64,
     rows: usize,
     /// A rest is due.
@@ -370,7 +396,7 @@ impl CopyPace {
         }
     }
 
-    /// The time until which to rest; none if no rest is due.
+    /// Returns the time until which to rest; none if no rest is due.
     fn rests(&mut self, environment: &dyn Environment, state: &CheckpointState) -> Option<u64> {
         if !self.tired && self.until == 0 {
             return None;

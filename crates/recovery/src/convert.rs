@@ -23,7 +23,7 @@ const EXACT_FLOAT_MAX: i64 = 1 << 53;
 /// Runs a conversion over values of the type that it takes.
 pub type Converts = fn(&Conversion, ArrayRef) -> Result<Converted, RunError>;
 
-/// What a conversion gave.
+/// The result of a conversion.
 pub struct Converted {
     /// One for each value, of the type that it gives, if none failed.
     pub values: ArrayRef,
@@ -31,8 +31,8 @@ pub struct Converted {
     pub failed: Vec<(usize, String)>,
 }
 
-/// The values of a column of a table's rows after a conversion. If some cannot be converted, the refusal names the first
-/// of their rows, in the order of the key.
+/// Returns the values of a column of a table's rows after a conversion. If some cannot be converted, the refusal names
+/// the first of their rows, in the order of the key.
 pub(crate) fn converted(
     rows: &RecordBatch,
     table: &Table,
@@ -60,13 +60,13 @@ pub(crate) fn converted(
     Ok(at(&values, (0..before.len()).map(place)))
 }
 
-/// The values at these places; None at none.
+/// Returns the values at these places; None at none.
 fn at(values: &ArrayRef, places: impl Iterator<Item = Option<usize>>) -> ArrayRef {
     let places: UInt64Array = places.map(|place| place.map(|place| place as u64)).collect();
     take(values, &places, None).expect("there are such values")
 }
 
-/// A value, as people read it.
+/// Returns a value, as people read it.
 fn text(values: &ArrayRef, at: usize) -> String {
     if values.is_null(at) {
         return "None".to_owned();
@@ -81,7 +81,7 @@ fn text(values: &ArrayRef, at: usize) -> String {
     }
 }
 
-/// The first row that cannot be converted, with its value and the reason, and how many others there are.
+/// Returns the first row that cannot be converted, with its value and the reason, and how many others there are.
 fn unconverted(rows: &RecordBatch, table: &Table, column: usize, failed: &[(usize, String)]) -> String {
     let keys: Vec<ArrayRef> =
         table.key.iter().map(|&key| at(rows.column(key), failed.iter().map(|&(row, _)| Some(row)))).collect();
@@ -98,7 +98,7 @@ fn unconverted(rows: &RecordBatch, table: &Table, column: usize, failed: &[(usiz
     format!("{name} = {value} of the row {key}: {why}{others}")
 }
 
-/// A column under another name, with a type that is wider than its own, or its own.
+/// Returns a column under another name, with a type that is wider than its own, or its own.
 pub(crate) fn widen(column: &ArrayRef, field: &Field) -> Result<ArrayRef, String> {
     if is_float(&field.ty) {
         exact(column)
@@ -115,7 +115,7 @@ fn is_float(ty: &FieldType) -> bool {
     matches!(ty, FieldType::Scalar(ty) if ty.ty == Type::Float)
 }
 
-/// Whether all ints of a column convert exactly to a float; otherwise returns one that does not.
+/// Checks that all ints of a column convert exactly to a float; otherwise returns one that does not.
 fn exact(column: &ArrayRef) -> Result<(), i64> {
     let Some(ints) = column.as_primitive_opt::<Int64Type>() else { return Ok(()) };
     let inexact = |value: &i64| value.unsigned_abs() > EXACT_FLOAT_MAX.unsigned_abs();

@@ -95,15 +95,15 @@ pub struct Digests(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By sink, since the beginning of the state.
+    /// The digest of each sink's output since the beginning of the state, by sink.
     total: Vec<StreamDigest>,
-    /// Not yet in the log.
+    /// The digests that are not yet in the log.
     unlogged: EpochDigests,
     /// Found in the log; their epochs are not yet finished.
     logged: BTreeMap<u64, EpochDigest>,
-    /// Of replayed epochs; not yet found in the log.
+    /// The digests of replayed epochs that were not yet found in the log.
     replayed: BTreeMap<u64, EpochDigest>,
-    /// Whether the log was read to its end.
+    /// A flag: whether the log was read to its end.
     read: bool,
 }
 
@@ -160,7 +160,7 @@ impl Digests {
         }
     }
 
-    /// The log was read to its end: digests that were not found there have to be logged.
+    /// Takes note that the log was read to its end: digests that were not found there have to be logged.
     pub fn read(&self) {
         let state = &mut *self.0.lock();
         assert!(state.unlogged.is_empty(), "no new epoch is finished before the log was read");
@@ -178,7 +178,7 @@ impl Digests {
         unlogged.drain(..count).collect()
     }
 
-    /// The total of all epochs so far, by sink.
+    /// Returns the total of all epochs so far, by sink.
     pub fn total(&self) -> Vec<StreamDigest> {
         self.0.lock().total.clone()
     }

@@ -1,5 +1,5 @@
-//! How what the log and checkpoints have is encoded: numbers are LEB128, a text or run of bytes is preceded by its length,
-//! batches are Arrow IPC record batch messages without a schema, with dictionaries and compressed buffers.
+//! The encoding of the log's and checkpoints' contents: numbers are LEB128, a text or run of bytes is preceded by its
+//! length, batches are Arrow IPC record batch messages without a schema, with dictionaries and compressed buffers.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -80,21 +80,21 @@ pub fn read_key(reader: &mut Reader<'_>) -> Result<CallKey, Malformed> {
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// A byte.
+    /// Returns a byte.
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or_else(|| Malformed("it ends too early".into()))?;
         self.0 = rest;
         Ok(first)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub fn word(&mut self) -> Result<u64, Malformed> {
         let (word, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed("it ends too early".into()))?;
         self.0 = rest;
         Ok(u64::from_le_bytes(*word))
     }
 
-    /// A number.
+    /// Returns a number.
     pub fn number(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -107,20 +107,20 @@ impl<'a> Reader<'a> {
         Err(Malformed("a number has no end".into()))
     }
 
-    /// A run of bytes with its length before it.
+    /// Returns a run of bytes with its length before it.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         self.run(length)
     }
 
-    /// A run of `length` bytes.
+    /// Returns a run of `length` bytes.
     pub fn run(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(|| Malformed("it ends too early".into()))?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    /// A text with its length before it.
+    /// Returns a text with its length before it.
     pub fn text(&mut self) -> Result<String, Malformed> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed("a text is not UTF-8".into()))
     }

@@ -14,7 +14,7 @@ use crate::summary::DurabilitySummary;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, Log, Planted, StateDirectory, StateError, Written};
+use tidemill_durability::{Bug, Course, Log, Planted, StateDirectory, StateError, Written};
 use tidemill_stages::machine::Machine;
 use tidemill_state::Generation;
 
@@ -33,7 +33,7 @@ pub struct Ending {
 pub struct Left {
     /// The last epoch that was cut.
     pub epoch: u64,
-    /// The positions of the sources after it.
+    /// The positions of the sources after the last epoch.
     pub sources: Vec<SourceAt>,
     /// The mark of the rows that have changed since the last checkpoint.
     pub generation: Generation,
@@ -44,12 +44,17 @@ pub struct Left {
 }
 
 impl Ending {
-    /// The savepoints of the state.
+    /// Returns the savepoints of the state.
     pub fn savepoints(&self) -> Savepoints {
         Savepoints::of(&self.directory)
     }
 
-    /// The bug that is planted, if any.
+    /// Returns the history of the state.
+    pub fn course(&self) -> Course {
+        self.directory.lock().course()
+    }
+
+    /// Returns the bug that is planted, if any.
     pub fn planted(&self) -> Planted {
         self.directory.lock().planted()
     }
@@ -118,10 +123,11 @@ impl Ending {
         let (generation, whole) = (left.generation, self.checkpoints.whole.load(Ordering::Acquire));
         let live = self.buffers.as_ref().map(|buffers| buffers.at_rest());
         let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live };
-        match save(&mut directory, machine, state, Some(&self.remembered)) {
+        let saved = save(&mut directory, machine, state, Some(&self.remembered));
+        match saved.and_then(|checkpoint| directory.switch(checkpoint)) {
             // The log has everything, and the next run replays it.
             Err(error) if error.is_no_room() => return Ok(false),
-            saved => directory.switch(saved?)?,
+            switched => switched?,
         }
         // Everything is durable and released.
         directory.weaken(false)?;
@@ -130,7 +136,7 @@ impl Ending {
         self.log_state.held_by(&mut log);
         log.truncate(left.epoch, usize::MAX)?;
         drop(directory);
-        match merge(machine, &self.directory) {
+        match merge(machine, &self.directory, &self.remembered.answers) {
             // The checkpoint has everything; there are more runs than usual until the next one.
             Err(error) if error.is_no_room() => {}
             merged => merged?,

@@ -6,9 +6,10 @@
 //! due     = 0, or 1 + the number of what is due, boundary:8
 //! wakes   = present:1, [time:8]
 //! split   = source, split, present:1, [mark:8], name
-//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open, 64 keys), passed, [token], events, bad,
-//!           [values], [punctuations: n, n × (events and bad records before it, time:8)],
-//!           [keys: n, n × (event, key, arguments:8, called:8)]
+//! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open, 64 keys, 128 too far ahead), passed,
+//!           [token], events, bad, [values], [punctuations: n, n × (events and bad records before it, time:8)],
+//!           [keys: n, n × (event, key, arguments:8, called:8)],
+//!           [too far ahead: n, n × (events between it and the one before, count, until:8)]
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason, events before it
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
@@ -21,6 +22,7 @@
 //! Numbers are LEB128; a text or run of bytes is preceded by its length. Batches are Arrow IPC record batch messages
 //! without a schema (the program has it), with dictionaries and compressed buffers.
 
+use crate::ahead::TooFar;
 use crate::digest::{EpochDigests, read_digests, write_digests};
 use crate::encoding::{Malformed, Reader, bytes, number, read_key, write_key};
 use crate::intake::Taken;
@@ -35,13 +37,15 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 11;
-/// The oldest version that can be read: 10 is without rows that wake within epochs, 9 also without keys of calls; otherwise they
-/// are the same.
+const VERSION: u8 = 12;
+/// The oldest version that can be read: 11 is without events that are too far ahead of the clock, 10 also without rows that wake
+/// within epochs, 9 also without keys of calls; otherwise they are the same.
 const VERSION_READ_MIN: u8 = 9;
 
 /// The first version with rows that wake within epochs.
 const VERSION_OF_WAKES: u8 = 11;
+/// The first version with events that are too far ahead of the clock.
+const VERSION_OF_AHEAD: u8 = 12;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ pub struct EpochEntry {
     pub source_count: usize,
     /// The splits that joined since the last cut, in order.
     pub joined: Vec<JoinedSplit>,
-    /// By split: the first of each source, then those that joined.
+    /// The entry of each split, by split: the first of each source, then those that joined.
     pub sources: Vec<SourceEntry>,
     /// The order of the events that passed and have anchored positions.
     pub sent: Vec<SourceRun>,
@@ -66,16 +70,16 @@ pub struct EpochEntry {
 
 /// The schemas of the columns in the log of a program.
 pub struct LogSchemas {
-    /// By source.
+    /// The schema of each source, by source.
     pub sources: Vec<SchemaRef>,
-    /// How many streams there are of what is due.
+    /// The number of streams of due rows.
     pub dues: usize,
-    /// By transaction, the schema of its output when it commits.
+    /// The schema of each transaction's output when it commits, by transaction.
     pub committed: Vec<SchemaRef>,
 }
 
 impl LogSchemas {
-    /// The schemas of a program's log.
+    /// Returns the schemas of a program's log.
     pub fn of(program: &Program) -> LogSchemas {
         LogSchemas {
             sources: program.sources().map(|stream| arrow_schema(&stream.schema)).collect(),
@@ -94,7 +98,7 @@ pub struct JoinedSplit {
     pub split: u32,
     /// The mark with which it begins, unless it is there from the start.
     pub mark: Option<i64>,
-    /// What its source knows it by.
+    /// The name by which its source knows it.
     pub name: String,
 }
 
@@ -105,11 +109,11 @@ pub struct SourceEntry {
     pub source: usize,
     /// Events that have passed.
     pub passed: u64,
-    /// Whether the source had ended when the epoch was cut.
+    /// A flag: whether the source had ended when the epoch was cut.
     pub ended: bool,
-    /// Whether further splits of its source may join.
+    /// A flag: whether further splits of its source may join.
     pub is_open: bool,
-    /// Whether a session sends its events. Those without an event time have anchored positions.
+    /// A flag: whether a session sends its events. Those without an event time have anchored positions.
     pub is_sent: bool,
     /// The records taken from it since the last cut.
     pub taken: Taken,
@@ -121,21 +125,23 @@ pub struct SourceEntry {
     pub punctuations: Vec<Punctuation>,
     /// The keys of those of the records that are calls with a key, in order.
     pub keys: Vec<CallKey>,
+    /// The events that were too far ahead of the clock when they were taken, in order: bad records.
+    pub too_far: Vec<TooFar>,
 }
 
 /// A promise about a source's times that was given beside its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Punctuation {
-    /// The records taken before it since the last cut.
+    /// The records that were taken since the last cut and before the punctuation.
     pub taken: Taken,
-    /// No event with a time below comes after it.
+    /// The punctuation: no event with a time below comes after it.
     pub time: i64,
 }
 
-/// Records since the last cut.
+/// The records of a source since the last cut, in an entry of the log.
 #[derive(Debug, Default)]
 pub enum Ingested {
-    /// None: they can be read again.
+    /// No records: they can be read again from the source.
     #[default]
     Again,
     /// The records by value.
@@ -149,6 +155,7 @@ impl SourceEntry {
         let offsets = self.punctuations.iter().map(|punctuation| punctuation.taken.events);
         assert!(offsets.clone().is_sorted(), "punctuations are in the order of the events");
         assert!(offsets.max() <= Some(self.taken.events), "a punctuation is among the events taken with it");
+        assert!(TooFar::are_among(&self.too_far, self.taken.events), "what is refused is among the events taken");
         let Ingested::Values(batches) = &self.ingested else { return };
         let mut there = Taken::default();
         batches.iter().for_each(|batch| there.add(Taken::of(batch)));
@@ -171,7 +178,8 @@ impl EpochEntry {
             let values = matches!(source.ingested, Ingested::Values(_));
             let punctuates = !source.punctuations.is_empty();
             let (SourceEntry { ended, is_sent, is_open, .. }, has_keys) = (source, !source.keys.is_empty());
-            let flags = [*ended, values, source.token.is_some(), *is_sent, punctuates, *is_open, has_keys];
+            let has_too_far = !source.too_far.is_empty();
+            let flags = [*ended, values, source.token.is_some(), *is_sent, punctuates, *is_open, has_keys, has_too_far];
             into.push(flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum());
             number(into, source.passed);
             if let Some(token) = &source.token {
@@ -201,6 +209,9 @@ impl EpochEntry {
             if has_keys {
                 number(into, source.keys.len() as u64);
                 source.keys.iter().for_each(|key| write_key(key.event, key, into));
+            }
+            if has_too_far {
+                write_too_far(&source.too_far, into);
             }
         }
         number(into, self.sent.len() as u64);
@@ -236,7 +247,11 @@ impl EpochEntry {
         let mut sources = Vec::new();
         for split in 0..splits as usize {
             let source = if split < source_count { split } else { read_source_number(&mut reader, schemas)? };
-            sources.push(SourceEntry { source, ..read_source(&mut reader, &schemas.sources[source])? });
+            let read = read_source(&mut reader, &schemas.sources[source])?;
+            if version < VERSION_OF_AHEAD && !read.too_far.is_empty() {
+                return Err(Malformed("its version has no events that are too far ahead of the clock".into()));
+            }
+            sources.push(SourceEntry { source, ..read });
         }
         let sent = read_sent(&mut reader, &sources)?;
         let due = match reader.number()? {
@@ -324,11 +339,36 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
     for _ in 0..if flags & 64 != 0 { reader.number()? } else { 0 } {
         keys.push(read_key(reader)?);
     }
+    let too_far = if flags & 128 != 0 { read_too_far(reader, taken.events)? } else { Vec::new() };
     let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
-    Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations, keys })
+    Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations, keys, too_far })
 }
 
-/// Puts bad records, each after so many events of all batches, to the batches.
+fn write_too_far(too_far: &[TooFar], into: &mut Vec<u8>) {
+    number(into, too_far.len() as u64);
+    let mut end = 0;
+    for &TooFar { before, count, until } in too_far {
+        number(into, before - end);
+        number(into, count);
+        into.extend_from_slice(&until.to_le_bytes());
+        end = before + count;
+    }
+}
+
+fn read_too_far(reader: &mut Reader<'_>, events: u64) -> Result<Vec<TooFar>, Malformed> {
+    let mut too_far: Vec<TooFar> = Vec::new();
+    for _ in 0..reader.number()? {
+        let end = too_far.last().map_or(0, |last| last.before + last.count);
+        let (between, count) = (reader.number()?, reader.number()?);
+        let before =
+            end.checked_add(between).filter(|before| before.checked_add(count).is_some_and(|end| end <= events));
+        let before = before.ok_or_else(|| Malformed("more events are too far ahead than there are".into()))?;
+        too_far.push(TooFar { before, count, until: reader.word()? as i64 });
+    }
+    Ok(too_far)
+}
+
+/// Puts each bad record into the batch it belongs to; its `after` counts the events of all batches before it.
 fn put_between(bad: Vec<BadRecord>, batches: &mut Vec<SourceBatch>, schema: &SchemaRef) -> Result<(), Malformed> {
     if batches.is_empty() {
         batches.push(SourceBatch { events: RecordBatch::new_empty(schema.clone()), bad: Vec::new() });
@@ -348,7 +388,7 @@ fn put_between(bad: Vec<BadRecord>, batches: &mut Vec<SourceBatch>, schema: &Sch
     Ok(())
 }
 
-/// Appends a bad record that comes after so many events.
+/// Appends a bad record that comes after `after` events.
 pub fn write_bad(bad: &BadRecord, after: u64, into: &mut Vec<u8>) {
     let texts = [&bad.origin, &bad.column, &bad.record];
     let flag = |text: &Option<String>, bit: u8| if text.is_some() { bit } else { 0 };
@@ -410,5 +450,44 @@ mod tests {
         }
         old[0] = VERSION;
         assert!(read(&old).is_err());
+    }
+
+    /// Makes the bytes of an entry of 1,301 events, of which these were too far ahead.
+    fn with_too_far(too_far: Vec<TooFar>) -> Vec<u8> {
+        let source = SourceEntry { taken: Taken { events: 1_301, bad: 0 }, too_far, ..SourceEntry::default() };
+        let entry = EpochEntry {
+            epoch: 7,
+            joined: Vec::new(),
+            source_count: 1,
+            sources: vec![source],
+            sent: Vec::new(),
+            due: None,
+            wakes: None,
+            digests: Vec::new(),
+        };
+        let mut bytes = Vec::new();
+        entry.write(&mut PackedCodec::default(), &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn events_too_far_ahead_are_in_the_entry() {
+        let schemas = LogSchemas { sources: vec![arrow_schema(&Default::default())], dues: 0, committed: Vec::new() };
+        let read = |bytes: &[u8]| EpochEntry::read(7, bytes, &schemas).map(|entry| entry.sources[0].too_far.clone());
+        let runs = [(0, 1, i64::MAX), (1, 1, -5), (1_000, 300, 12)];
+        let too_far: Vec<TooFar> = runs.map(|(before, count, until)| TooFar { before, count, until }).into();
+        for count in 0..=too_far.len() {
+            assert_eq!(read(&with_too_far(too_far[..count].to_vec())).expect("as written"), too_far[..count]);
+        }
+        let mut bytes = with_too_far(too_far);
+        bytes[0] = 11;
+        assert!(read(&bytes).is_err(), "the version before has none");
+        let mut none = with_too_far(Vec::new());
+        none[0] = 11;
+        assert_eq!(read(&none).expect("an older version"), []);
+        let mut beyond = with_too_far(vec![TooFar { before: 0, count: 100, until: 0 }]);
+        let at = beyond.iter().rposition(|&byte| byte == 100).expect("the count");
+        beyond.splice(at..=at, [0xff, 0x7f]);
+        assert!(read(&beyond).is_err(), "more than there are");
     }
 }

@@ -76,14 +76,14 @@ impl Demand {
         self.seen.2 = text_bytes;
     }
 
-    /// Bytes that this number of events may need.
+    /// Returns the bytes that this number of events may need.
     fn bytes(&self, events: usize, level: &Level) -> f64 {
         events as f64 * (self.slots_per_event * level.row() + self.text_bytes_per_event)
     }
 }
 
 impl BufferManager {
-    /// The current use of memory.
+    /// Returns the current use of memory.
     fn level(&self, machine: &Machine) -> Level {
         let runs: Vec<_> = self.tables.iter().map(|evicted| evicted.runs()).collect();
         let merging = self.merging.load(Ordering::Relaxed);
@@ -114,12 +114,12 @@ impl BufferManager {
         Level { held, spare, used, slots, text_bytes, tables }
     }
 
-    /// Whether a table has so many runs that merges must come before the next epoch.
+    /// Returns whether a table has so many runs that merges must come before the next epoch.
     fn has_many_runs(&self) -> bool {
         self.tables.iter().any(|evicted| evicted.runs().len() > RUNS_MAX)
     }
 
-    /// The number of keys that were looked up in runs.
+    /// Returns the number of keys that were looked up in runs.
     fn asked(&self) -> u64 {
         self.tables.iter().map(|evicted| evicted.asked.load(Ordering::Relaxed)).sum()
     }
@@ -190,12 +190,12 @@ fn choose(
     in_parallel(environment, shares, choose).map_err(RunError::Panic)
 }
 
-/// Bytes of a row with its texts, averaged over the rows in memory.
+/// Returns the bytes of a row with its texts, averaged over the rows in memory.
 fn row_with_texts(table: &TableMemory) -> f64 {
     table.row as f64 + table.texts as f64 / table.slots.max(1) as f64
 }
 
-/// The number of rows that a table can gain with `left` bytes; negative if it has too many rows.
+/// Returns the number of rows that a table can gain with `left` bytes; negative if it has too many rows.
 ///
 /// A free slot needs memory for texts only. If there is not enough for the texts of all free slots, fewer of them can
 /// be filled. A shortage is converted as if texts took at least half a row: otherwise, with texts so short that
@@ -218,17 +218,17 @@ struct Level {
     slots: usize,
     /// Bytes that texts take.
     text_bytes: usize,
-    /// For each table, the bytes that it can still take, in proportion to its slots, and its current memory.
+    /// The bytes that each table can still take, in proportion to its slots, and its current memory.
     tables: TiVec<TableId, (f64, TableMemory)>,
 }
 
 impl Level {
-    /// Bytes that rows take and could take.
+    /// Returns the bytes that rows take and could take.
     fn whole(&self) -> f64 {
         (self.used + self.spare).max(0.0)
     }
 
-    /// Bytes of a row without its texts.
+    /// Returns the bytes of a row without its texts.
     fn row(&self) -> f64 {
         (self.used - self.text_bytes as f64) / self.slots.max(1) as f64
     }
@@ -237,13 +237,13 @@ impl Level {
         self.spare < bytes.max(SOFT * self.whole()) || self.spare <= 0.0
     }
 
-    /// The share of the rows to evict.
+    /// Returns the share of the rows to evict.
     fn excess(&self) -> f64 {
         ((GOAL * self.whole() - self.spare) / self.used.max(1.0)).clamp(0.0, 1.0)
     }
 
-    /// The number of slots that a table's indexes should be sized for, if the size has to change: as many as fit in
-    /// memory together with their index entries.
+    /// Returns the number of slots that a table's indexes should be sized for, if the size has to change: as many as
+    /// fit in memory together with their index entries.
     fn fitted(&self, table: TableId) -> Option<usize> {
         let (left, memory) = self.tables[table];
         let rows = (memory.slots + memory.free) * memory.row;
@@ -262,7 +262,7 @@ pub struct MemoryControl {
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) directory: Arc<Mutex<StateDirectory>>,
     pub(crate) checkpoints: Arc<CheckpointState>,
-    /// To the checkpointer: rows were spilled.
+    /// The channel to the checkpointer: rows were spilled.
     pub(crate) spilled: Outbox<()>,
     pub(crate) planted: Planted,
     /// The maximum number of events of an epoch, by memory.
@@ -270,20 +270,20 @@ pub struct MemoryControl {
     pub(crate) demand: Demand,
 }
 
-/// Whether there is room for another epoch.
+/// The room for another epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// There is enough room.
     Enough,
     /// Rows have to be evicted first ([`MemoryControl::evict`]).
     Short {
-        /// Whether epochs have to be smaller because one needs too much.
+        /// A flag: whether epochs have to be smaller because one needs too much.
         too_much: bool,
     },
 }
 
 impl MemoryControl {
-    /// The maximum number of events of an epoch.
+    /// Returns the maximum number of events of an epoch.
     pub fn events_max(&self) -> usize {
         self.events_max
     }
@@ -293,7 +293,7 @@ impl MemoryControl {
         self.demand.events += events as u64;
     }
 
-    /// Whether there is room for another epoch of at most `events_max` events, with at most `epochs` epochs in flight.
+    /// Returns the room for another epoch of at most `events_max` events, with at most `epochs` epochs in flight.
     pub fn room(&mut self, events_max: usize, epochs: usize) -> Room {
         assert!(epochs > 0, "there is an epoch to make room for");
         let level = self.buffers.level(&self.machine);
@@ -327,8 +327,8 @@ impl MemoryControl {
         Ok(())
     }
 
-    /// Whether merges must come before the next epoch; then the checkpointer does not rest. The gate does not wait for
-    /// a checkpoint, because its epoch is committed only when it is old enough.
+    /// Returns whether merges must come before the next epoch; then the checkpointer does not rest. The gate does not
+    /// wait for a checkpoint, because its epoch is committed only when it is old enough.
     pub fn waits_for_merges(&self) -> bool {
         let waits = self.buffers.has_many_runs() && !self.checkpoints.busy.load(Ordering::Acquire);
         self.checkpoints.presses.store(waits, Ordering::Relaxed);

@@ -2,13 +2,16 @@
 //! triggers a checkpoint after some epochs.
 
 use crate::DurabilityOptions;
+use crate::ahead::TooFar;
 use crate::buffer_manager::BufferManager;
-use crate::checkpoint::SourceAt;
+use crate::checkpoint::{Remembered, SourceAt};
 use crate::checkpointer::{CheckpointState, Cut};
 use crate::entry::{EpochEntry, JoinedSplit};
 use crate::intake::Intake;
+use crate::log_room::LogRoom;
 use crate::logger::{LogState, Logged};
 use crate::savepoints::SavepointRequest;
+use crate::unkept::{Totals, Unkept};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, CallKey, Log, Planted};
@@ -24,19 +27,25 @@ use tidemill_state::Generation;
 pub struct LogFeed {
     /// The records taken from the sources.
     pub intake: Intake,
-    /// To the logger; dropped after the last epoch is cut.
+    /// The channel to the logger; dropped after the last epoch is cut.
     pub(crate) entries: Option<Outbox<EpochEntry>>,
-    /// To the logger; dropped after it has begun.
+    /// The channel to the logger for the log; dropped after it has begun.
     pub(crate) start: Option<Outbox<Log>>,
-    /// To the committer; dropped after the last message.
+    /// The channel to the committer; dropped after the last message.
     pub(crate) told: Option<Outbox<Logged>>,
     pub(crate) log_state: Arc<LogState>,
+    pub(crate) room: LogRoom,
 }
 
 impl LogFeed {
     /// Takes an ingested batch, after which the source is at `token`.
     pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
         self.intake.take(source, batch, token);
+    }
+
+    /// Takes that some of the events of the batch that is taken next are too far ahead of the clock.
+    pub fn take_too_far(&mut self, source: usize, too_far: &[TooFar]) {
+        self.intake.take_too_far(source, too_far);
     }
 
     /// Takes the key of a call, which is of the batch that is taken next.
@@ -49,12 +58,12 @@ impl LogFeed {
         self.intake.punctuate(source, time);
     }
 
-    /// A split of a source joins.
+    /// Enters a split of a source that joins.
     pub fn join(&mut self, joined: JoinedSplit, replays: bool) {
         self.intake.join(joined, replays);
     }
 
-    /// Whether another epoch may be cut: the number of epochs that wait for the log is below its limit.
+    /// Returns whether another epoch may be cut: the number of epochs that wait for the log is below its limit.
     pub fn has_room(&self) -> bool {
         self.entries.as_ref().is_none_or(|entries| !entries.is_full())
     }
@@ -69,8 +78,26 @@ impl LogFeed {
         }
     }
 
+    /// Returns whether an epoch that was cut must be in the log's file before it is accessed: there may be no room for it.
+    pub fn is_short_of_room(&mut self, now: u64) -> bool {
+        self.room.is_short(now)
+    }
+
+    /// Returns whether an epoch is in the log's file.
+    pub fn has_written(&self, epoch: u64) -> bool {
+        self.log_state.written.load(Ordering::Acquire) >= epoch
+    }
+
+    /// Returns whether an epoch is durable.
+    pub fn is_durable(&self, epoch: u64) -> bool {
+        self.log_state.durable.load(Ordering::Acquire) >= epoch
+    }
+
     /// Passes the log to the logger, after its whole content has been replayed.
     pub fn begin(&mut self, log: Log) {
+        assert!(log.is_durable(), "a run goes on after what is durable");
+        self.log_state.written.store(log.epoch(), Ordering::Release);
+        self.log_state.durable.fetch_max(log.epoch(), Ordering::AcqRel);
         let start = self.start.take().expect("a log begins once");
         let _ = start.send(log);
     }
@@ -87,7 +114,7 @@ impl LogFeed {
         (self.entries, self.start, self.told) = (None, None, None);
     }
 
-    /// The positions of the splits, immediately after a cut.
+    /// Returns the positions of the splits, immediately after a cut.
     pub fn sources(&self, gate: &Gate) -> Vec<SourceAt> {
         let at = |(source, standing)| {
             let (taken, token) = self.intake.of(source);
@@ -104,19 +131,24 @@ impl LogFeed {
     }
 }
 
+/// The time after which a checkpoint that found no room is tried again for the keys of calls alone, nanoseconds.
+const RETRIES_AFTER: u64 = 10_000_000_000;
+
 /// Decides with which epochs a checkpoint is due, and how epochs mark the rows that they change.
 pub struct CheckpointTrigger {
     pub(crate) options: DurabilityOptions,
     pub(crate) checkpoints: Arc<CheckpointState>,
     pub(crate) log_state: Arc<LogState>,
     pub(crate) buffers: Option<Arc<BufferManager>>,
+    pub(crate) remembered: Arc<Remembered>,
     pub(crate) planted: Planted,
-    /// Events since the last checkpoint, and the value of the log's byte count when that checkpoint was due.
-    pub(crate) events: u64,
-    pub(crate) bytes: u64,
+    /// Amounts since the last checkpoint was due.
+    pub(crate) unkept: Unkept,
+    /// The number of checkpoints that were taken when one was due last, and the clock then.
+    pub(crate) tried: Option<(u64, u64)>,
     /// The current mark; it changes after each checkpoint.
     pub(crate) generation: Generation,
-    /// Whether a checkpoint was due with the last epoch.
+    /// A flag: whether a checkpoint was due with the last epoch.
     pub(crate) is_after_due: bool,
 }
 
@@ -124,29 +156,31 @@ impl CheckpointTrigger {
     /// Prepares an epoch that was cut, or is replayed as it was cut, to mark the rows that it changes.
     pub fn mark(&mut self, epoch: &mut Epoch) {
         assert!(epoch.input.changes.is_none(), "an epoch has one mark");
-        self.events += epoch.input.events as u64;
+        self.unkept.add(epoch.input.events as u64);
         epoch.input.changes = Some(self.changes());
         epoch.input.is_digested = true;
     }
 
-    /// Whether a checkpoint can be due with the next epoch: none is under way.
+    /// Returns whether a checkpoint can be due with the next epoch: none is under way.
     pub fn is_free(&self) -> bool {
         !self.checkpoints.busy.load(Ordering::Acquire)
     }
 
     /// Requests a checkpoint at the end of an epoch that was just cut, if one is due, or if savepoints of it are wanted.
-    pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate, savepoints: Vec<SavepointRequest>) {
+    /// `now`: the clock.
+    pub fn cut(&mut self, epoch: &mut Epoch, feed: &LogFeed, gate: &Gate, savepoints: Vec<SavepointRequest>, now: u64) {
         assert!(!epoch.input.replayed, "no checkpoint is due in a replay");
         let bytes = self.log_state.bytes.load(Ordering::Relaxed);
-        assert!(self.bytes <= bytes, "the log only grows");
-        let is_long =
-            self.events >= self.options.checkpoint_events || bytes - self.bytes >= self.options.checkpoint_log_bytes;
-        assert!(savepoints.is_empty() || self.is_free(), "a savepoint waits for the checkpoint under way");
-        if (!is_long && savepoints.is_empty()) || !self.is_free() {
+        let totals = Totals { bytes, work: self.checkpoints.work.load(Ordering::Relaxed), now };
+        let is_free = self.is_free();
+        let is_due = self.unkept.is_due(&self.options, totals, is_free) || is_free && self.keys_are_due(now);
+        assert!(savepoints.is_empty() || is_free, "a savepoint waits for the checkpoint under way");
+        if !is_due && savepoints.is_empty() {
             return;
         }
         self.checkpoints.busy.store(true, Ordering::Release);
-        (self.events, self.bytes) = (0, bytes);
+        self.unkept.begin(totals);
+        self.tried = Some((self.checkpoints.count.load(Ordering::Acquire), now));
         let whole = self.checkpoints.whole.load(Ordering::Acquire);
         let live = self.buffers.as_ref().map(|buffers| buffers.cut());
         let cut = Cut { epoch: epoch.number, sources: feed.sources(gate), whole, live, savepoints };
@@ -157,17 +191,25 @@ impl CheckpointTrigger {
         self.is_after_due = true;
     }
 
-    /// Whether a checkpoint was due with the last epoch that was cut.
+    /// Returns whether so many keys are in memory alone that a checkpoint is due; after one that failed only in a while.
+    fn keys_are_due(&self, now: u64) -> bool {
+        let has_failed = |(count, at): (u64, u64)| {
+            count == self.checkpoints.count.load(Ordering::Acquire) && now.saturating_sub(at) < RETRIES_AFTER
+        };
+        !self.tried.is_some_and(has_failed) && self.remembered.answers.are_many()
+    }
+
+    /// Returns whether a checkpoint was due with the last epoch that was cut.
     pub fn is_after_due(&self) -> bool {
         self.is_after_due
     }
 
-    /// The mark of the rows that have changed since the last checkpoint.
+    /// Returns the mark of the rows that have changed since the last checkpoint.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// How the epoch that is being cut marks the rows that it changes.
+    /// Returns the marking of the rows that the epoch being cut changes.
     fn changes(&mut self) -> Changes {
         let mixes = std::mem::take(&mut self.is_after_due) && self.planted.is(Bug::SnapshotMixesGenerations);
         let generation = if mixes { self.generation.next() } else { self.generation };

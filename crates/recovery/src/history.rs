@@ -1,6 +1,7 @@
 //! The history of a state, for readers that reprocess it without the engine: the rows at a checkpoint, and each epoch
 //! logged after it, with the input from its sources and the digests of its results.
 
+use crate::ahead::TimedEvents;
 use crate::checkpoint::{SourceAt, SplitName, restore_sources};
 use crate::control::RunError;
 use crate::digest::{EpochDigests, read_digests};
@@ -25,32 +26,32 @@ use typed_index_collections::TiVec;
 pub struct StartingPoint {
     /// The epoch after which it begins.
     pub epoch: u64,
-    /// By table: all rows, in no order.
+    /// All rows of each table, in no order, by table.
     pub tables: TiVec<TableId, RecordBatch>,
-    /// By split: the first of each source, then those that joined.
+    /// The position of each split, by split: the first of each source, then those that joined.
     pub sources: Vec<StartingSource>,
 }
 
 /// The position of a source.
 #[derive(Default)]
 pub struct StartingSource {
-    /// The number of its source.
+    /// The number of the source.
     pub source: usize,
-    /// What its source knows it by, if that has several splits.
+    /// The name by which its source knows it, if that has several splits.
     pub name: Option<String>,
     /// The mark with which it began, if it joined after a time was shown.
     pub begin: Option<i64>,
-    /// Events taken from it.
+    /// The number of events that were taken from the source.
     pub events: u64,
     /// The greatest time that it had delivered; without event time, the next counter value less one.
     pub greatest: Option<i64>,
     /// The greatest punctuation.
     pub punctuated: Option<i64>,
-    /// Whether it had ended.
+    /// A flag: whether the source had ended.
     pub ended: bool,
-    /// Whether further splits of its source may join.
+    /// A flag: whether further splits of its source may join.
     pub is_open: bool,
-    /// Whether its events were sent, and have anchored positions.
+    /// A flag: whether its events were sent, and have anchored positions.
     pub is_sent: bool,
     /// If what is sent to it gets a time: that of the greatest position that had passed.
     pub anchor: Option<i64>,
@@ -66,9 +67,9 @@ pub struct StartingSource {
 pub struct PastEpoch {
     /// Its number.
     pub number: u64,
-    /// The splits that joined before it.
+    /// The splits that joined before the epoch.
     pub joined: Vec<JoinedSplit>,
-    /// By split.
+    /// The records of each split, by split.
     pub sources: Vec<PastSource>,
     /// The order of the events that passed and have anchored positions.
     pub sent: Vec<SourceRun>,
@@ -84,15 +85,15 @@ pub struct PastEpoch {
 pub struct PastSource {
     /// The number of its source.
     pub source: usize,
-    /// What was taken since the previous epoch.
+    /// The records that were taken since the previous epoch.
     pub inputs: Vec<LoggedInput>,
     /// The number of its events that passed.
     pub passed: u64,
-    /// Whether it had ended.
+    /// A flag: whether the split had ended.
     pub ended: bool,
-    /// Whether further splits of its source may join.
+    /// A flag: whether further splits of its source may join.
     pub is_open: bool,
-    /// Whether its events were sent.
+    /// A flag: whether its events were sent.
     pub is_sent: bool,
 }
 
@@ -104,10 +105,12 @@ pub struct History {
     path: String,
     schemas: LogSchemas,
     names: Vec<String>,
+    /// The times of each source's events, by source, if they have times.
+    timed: Vec<Option<TimedEvents>>,
     log: LogReader,
-    /// By source: those that have several splits whose records are not in the log.
+    /// The sources that have several splits whose records are not in the log, by source.
     opened: Vec<Option<Box<dyn Source>>>,
-    /// By split: those whose records are not in the log.
+    /// The splits whose records are not in the log, by split.
     sources: Vec<Option<Rereading>>,
 }
 
@@ -170,6 +173,7 @@ impl History {
             path: directory.path().display().to_string(),
             schemas: LogSchemas::of(program),
             names: streams.iter().map(|stream| stream.name.clone()).collect(),
+            timed: streams.iter().map(|stream| TimedEvents::of(stream)).collect(),
             log: directory.log_behind(epoch)?,
             opened,
             sources,
@@ -177,7 +181,7 @@ impl History {
         Ok((StartingPoint { epoch, tables, sources: starts }, history))
     }
 
-    /// The next epoch; none at the end of the log.
+    /// Returns the next epoch; none at the end of the log.
     pub fn next_epoch(&mut self) -> Result<Option<PastEpoch>, RunError> {
         let Some(logged) = self.log.next_epoch()? else { return Ok(None) };
         let entry = EpochEntry::read(logged.epoch, &logged.payload, &self.schemas);
@@ -190,7 +194,7 @@ impl History {
                 Ingested::Again if logged.taken == Taken::default() => Vec::new(),
                 Ingested::Again => self.read_again(logged.source, s, logged.taken)?,
             };
-            let inputs = in_order(batches, &logged.punctuations);
+            let inputs = in_order(batches, &logged.punctuations, &logged.too_far, self.timed[logged.source].as_ref());
             let (ended, is_open, is_sent) = (logged.ended, logged.is_open, logged.is_sent);
             sources.push(PastSource { source: logged.source, inputs, passed: logged.passed, ended, is_open, is_sent });
         }
@@ -246,7 +250,7 @@ impl History {
     }
 }
 
-/// The rows of each table at a state's newest checkpoint, in no order.
+/// Returns the rows of each table at a state's newest checkpoint, in no order.
 pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<TiVec<TableId, RecordBatch>, StateError> {
     let states = directory.checkpoint().map(|checkpoint| checkpoint.tables.as_slice()).unwrap_or_default();
     let rows = |(definition, state)| {
@@ -257,8 +261,9 @@ pub fn state_rows(directory: &StateDirectory, program: &Program) -> Result<TiVec
     program.tables.iter().zip(states).map(rows).collect()
 }
 
-/// The positions of a program's sources after all that a state has, and whether its log has epochs after the checkpoint.
-/// The events that are held back then are known only to the run that replays them: there are none in the positions.
+/// Returns the positions of a program's sources after all that a state has, and whether its log has epochs after the
+/// checkpoint. The events that are held back then are known only to the run that replays them: there are none in the
+/// positions.
 pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result<(Vec<SourceAt>, bool), RunError> {
     let (mut sources, schemas) = (restore_sources(directory, program)?, LogSchemas::of(program));
     sources.resize_with(schemas.sources.len().max(sources.len()), Default::default);

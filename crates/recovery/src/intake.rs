@@ -1,5 +1,6 @@
 //! The records taken from each source: since the last cut, for the log, and in total, for checkpoints.
 
+use crate::ahead::{FarEvent, TimedEvents, TooFar, set_aside};
 use crate::checkpoint::{SourceAt, SplitName};
 use crate::entry::{EpochEntry, Ingested, JoinedSplit, Punctuation, SourceEntry};
 use arrow_array::RecordBatch;
@@ -20,10 +21,10 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// More than there ever is.
+    /// A number that is more than there ever is.
     const MAX: Taken = Taken { events: u64::MAX, bad: u64::MAX };
 
-    /// The number in a batch.
+    /// Returns the number in a batch.
     pub fn of(batch: &SourceBatch) -> Taken {
         Taken { events: batch.events.num_rows() as u64, bad: batch.bad.len() as u64 }
     }
@@ -34,12 +35,12 @@ impl Taken {
         self.bad += more.bad;
     }
 
-    /// What is missing to this many.
+    /// Returns the records that are missing to this number.
     fn after(self, taken: Taken) -> Taken {
         Taken { events: self.events.saturating_sub(taken.events), bad: self.bad.saturating_sub(taken.bad) }
     }
 
-    /// What was taken after this many.
+    /// Returns the records that were taken after this number.
     pub fn since(self, before: Taken) -> Taken {
         assert!(before.events <= self.events && before.bad <= self.bad, "what was taken before is a part of it");
         Taken { events: self.events - before.events, bad: self.bad - before.bad }
@@ -51,19 +52,20 @@ impl Taken {
 struct OfSource {
     /// The split, of a source that has several.
     split: Option<SplitName>,
-    /// Whether its records are not logged.
+    /// A flag: whether its records are not logged.
     replays: bool,
-    /// Whether a session sends its events.
+    /// A flag: whether a session sends its events.
     is_sent: bool,
     /// Events that have passed the gate.
     passed: u64,
     in_all: Taken,
-    /// What no run is given again.
+    /// The records that no run is given again.
     before: Taken,
     token: Option<String>,
     since_cut: Taken,
     values: Vec<SourceBatch>,
     punctuations: Vec<Punctuation>,
+    too_far: Vec<TooFar>,
     /// The keys of calls that have not passed the gate, in order; the last ones were taken since the last cut.
     keys: VecDeque<CallKey>,
     keys_since_cut: usize,
@@ -83,16 +85,24 @@ impl OfSource {
     }
 }
 
-/// What was taken of a source, in order.
+/// The inputs that were taken of a source, in order.
 pub enum LoggedInput {
     /// Records.
     Records(SourceBatch),
-    /// No event with a time below comes after it.
+    /// An event that is a bad record, since it was too far ahead of the clock when it was taken.
+    TooFar(FarEvent),
+    /// A punctuation: no event with a time below comes after it.
     Punctuation(i64),
 }
 
-/// The records of a source with the punctuations between them.
-pub fn in_order(batches: Vec<SourceBatch>, punctuations: &[Punctuation]) -> Vec<LoggedInput> {
+/// Returns the records of a source with the punctuations between them. `too_far`: which of its events were too far
+/// ahead of the clock; `timed`: when its events are, if they can be.
+pub fn in_order(
+    batches: Vec<SourceBatch>,
+    punctuations: &[Punctuation],
+    too_far: &[TooFar],
+    timed: Option<&TimedEvents>,
+) -> Vec<LoggedInput> {
     let (mut inputs, mut taken, mut left) = (Vec::new(), Taken::default(), punctuations.iter().peekable());
     for batch in batches {
         let mut rest = Some(batch);
@@ -109,8 +119,14 @@ pub fn in_order(batches: Vec<SourceBatch>, punctuations: &[Punctuation]) -> Vec<
                 inputs.extend(left.next().map(|due| LoggedInput::Punctuation(due.time)));
                 continue;
             }
+            let before = taken.events;
             taken.add(Taken::of(&first));
-            inputs.push(LoggedInput::Records(first));
+            if TooFar::any_within(too_far, before..taken.events) {
+                let timed = timed.expect("only events with a time are too far ahead");
+                set_aside(first, before, too_far, timed, &mut inputs);
+            } else {
+                inputs.push(LoggedInput::Records(first));
+            }
         }
     }
     inputs.extend(left.map(|due| LoggedInput::Punctuation(due.time)));
@@ -119,7 +135,7 @@ pub fn in_order(batches: Vec<SourceBatch>, punctuations: &[Punctuation]) -> Vec<
 
 /// The records taken from all sources.
 pub struct Intake {
-    /// By split: the first of each source, then those that joined.
+    /// The state of each split, by split: the first of each source, then those that joined.
     sources: Vec<OfSource>,
     /// The number of sources.
     source_count: usize,
@@ -128,7 +144,7 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Starts at the positions of so many sources and of the splits that joined; some replay.
+    /// Makes the intake of `source_count` sources, from the positions of their splits on; the flag of each: it replays.
     pub fn new(source_count: usize, sources: impl IntoIterator<Item = (SourceAt, bool)>) -> Intake {
         let of = |(SourceAt { standing, split, taken, token, keys, before }, replays)| OfSource {
             split,
@@ -143,7 +159,7 @@ impl Intake {
         Intake { sources: sources.into_iter().map(of).collect(), source_count, joined: Vec::new() }
     }
 
-    /// A split of a source joins; or the first one, which is there from the start, gets its name.
+    /// Enters a split of a source that joins; or names the first one, which is there from the start.
     pub fn join(&mut self, joined: JoinedSplit, replays: bool) {
         self.know(&joined, replays);
         self.joined.push(joined);
@@ -158,14 +174,14 @@ impl Intake {
         }
     }
 
-    /// The splits of a source that have names: their numbers here, and their names.
+    /// Returns the splits of a source that have names: their numbers here, and their names.
     pub fn splits_of(&self, source: usize) -> Vec<(usize, String)> {
         let splits = self.sources.iter().enumerate();
         let named = splits.filter_map(|(number, of)| of.split.as_ref().map(|split| (number, split)));
         named.filter(|(_, split)| split.source == source).map(|(number, split)| (number, split.name.clone())).collect()
     }
 
-    /// A split's name, if its source has several.
+    /// Returns a split's name, if its source has several.
     pub fn split(&self, split: usize) -> Option<&SplitName> {
         self.sources.get(split)?.split.as_ref()
     }
@@ -187,6 +203,14 @@ impl Intake {
         }
     }
 
+    /// Takes that some of the events that are taken next are too far ahead of the clock; `before` counts from the first of
+    /// these.
+    pub fn take_too_far(&mut self, source: usize, too_far: &[TooFar]) {
+        let of = &mut self.sources[source];
+        let before = of.since_cut.events;
+        of.too_far.extend(too_far.iter().map(|run| TooFar { before: before + run.before, ..*run }));
+    }
+
     /// Takes the key of a call.
     pub fn take_key(&mut self, source: usize, key: CallKey) {
         let of = &mut self.sources[source];
@@ -194,7 +218,7 @@ impl Intake {
         of.keys_since_cut += 1;
     }
 
-    /// The keys of a source's calls that have not passed the gate, immediately after a cut.
+    /// Returns the keys of a source's calls that have not passed the gate, immediately after a cut.
     pub fn keys(&self, source: usize) -> Vec<CallKey> {
         self.sources[source].keys.iter().cloned().collect()
     }
@@ -210,24 +234,24 @@ impl Intake {
         }
     }
 
-    /// Whether anything was taken since the last epoch was cut.
+    /// Returns whether anything was taken since the last epoch was cut.
     pub fn has_uncut(&self) -> bool {
         let has_uncut = |of: &OfSource| of.since_cut != Taken::default() || !of.punctuations.is_empty();
         !self.joined.is_empty() || self.sources.iter().any(has_uncut)
     }
 
-    /// Whether any records were taken since the last run that came to the end of its input.
+    /// Returns whether any records were taken since the last run that came to the end of its input.
     pub fn has_new(&self) -> bool {
         self.sources.iter().any(|of| of.in_all != of.before)
     }
 
-    /// The number of records of a source that no run is given again: a run that took them came to the end of its input,
-    /// or a session sent them.
+    /// Returns the number of records of a source that no run is given again: a run that took them came to the end of
+    /// its input, or a session sent them.
     pub fn before(&self, source: usize) -> Taken {
         self.sources[source].before
     }
 
-    /// The log entry of an epoch that was cut.
+    /// Returns the log entry of an epoch that was cut.
     pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
         let entry = |(s, of): (usize, &mut OfSource)| {
             let passed = gate.has_passed(s) - of.passed;
@@ -241,6 +265,7 @@ impl Intake {
             let token = of.token.clone().filter(|_| taken != Taken::default());
             let (ended, is_sent) = (gate.has_ended(s), of.is_sent);
             let punctuations = std::mem::take(&mut of.punctuations);
+            let too_far = std::mem::take(&mut of.too_far);
             let source = gate.source_of(s);
             let first_new = of.keys.len() - std::mem::take(&mut of.keys_since_cut);
             let keys = of.keys.iter().skip(first_new).cloned().collect();
@@ -256,6 +281,7 @@ impl Intake {
                 ingested,
                 punctuations,
                 keys,
+                too_far,
             }
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
@@ -287,7 +313,7 @@ impl Intake {
         }
     }
 
-    /// The total number of records taken from a source, and its token.
+    /// Returns the total number of records taken from a source, and its token.
     pub fn of(&self, source: usize) -> (Taken, Option<String>) {
         (self.sources[source].in_all, self.sources[source].token.clone())
     }
@@ -307,7 +333,7 @@ impl Exactly {
         Exactly { left: wanted, batches: Vec::new(), rest: None }
     }
 
-    /// Whether all of them have been collected.
+    /// Returns whether the wanted number of records has been collected.
     pub fn is_done(&self) -> bool {
         self.left == Taken::default()
     }
@@ -324,19 +350,19 @@ impl Exactly {
         Ok(())
     }
 
-    /// The failure of a source that ends too early.
+    /// Returns the failure of a source that ends too early.
     pub fn missing(&self) -> IoFailure {
         missing(self.left)
     }
 
-    /// The batches, and the remainder of the last one.
+    /// Returns the batches, and the remainder of the last one.
     pub fn end(self) -> (Vec<SourceBatch>, Option<SourceBatch>) {
         assert!(self.is_done(), "records are missing");
         (self.batches, self.rest)
     }
 }
 
-/// The failure of a source that no longer has this number of records.
+/// Returns the failure of a source that no longer has this number of records.
 pub fn missing(Taken { events, bad }: Taken) -> IoFailure {
     IoFailure::new(format!(
         "{events} events and {bad} bad records that were taken of it before are not there any more (after a run that \

@@ -39,7 +39,7 @@ pub struct Released {
 }
 
 impl Released {
-    /// What an epoch gave on a stream, a piece for each batch.
+    /// Returns the events that an epoch gave on a stream, a piece for each batch.
     pub fn of(epoch: u64, complete: Option<i64>, batches: Vec<RecordBatch>) -> impl Iterator<Item = Released> {
         let mut first = 0;
         batches.into_iter().filter(|batch| batch.num_rows() > 0).map(move |batch| {
@@ -49,12 +49,12 @@ impl Released {
         })
     }
 
-    /// The place after the last of these events.
+    /// Returns the place after the last of these events.
     pub fn place(&self) -> Place {
         Place { epoch: self.epoch, events: self.first + self.batch.num_rows() as u64 }
     }
 
-    /// Those after a place; none if all are before it.
+    /// Returns the events after a place; none if all are before it.
     pub fn after(mut self, place: Place) -> Option<Released> {
         if self.place() <= place {
             return None;
@@ -106,12 +106,12 @@ impl Kept {
         }
     }
 
-    /// The place after which everything is kept.
+    /// Returns the place after which everything is kept.
     pub fn lost(&self) -> Place {
         self.lost
     }
 
-    /// What is kept, in order.
+    /// Returns the kept events, in order.
     pub fn released(&self) -> impl Iterator<Item = &Released> {
         self.released.iter()
     }
@@ -152,7 +152,7 @@ impl KeptStreams {
     }
 }
 
-/// The kept events of a checkpoint of an epoch, which follows `before`.
+/// Returns the kept events of a checkpoint of an epoch, which follows `before`.
 pub fn write_kept(
     program: &Program,
     before: Option<&Checkpoint>,
@@ -191,7 +191,7 @@ pub fn write_kept(
     Ok(written)
 }
 
-/// The kept events of the newest checkpoint, of the streams that the program has in the same form.
+/// Returns the kept events of the newest checkpoint, of the streams that the program has in the same form.
 pub fn read_kept(directory: &StateDirectory, program: &Program) -> Result<KeptStreams, StateError> {
     let mut all = Vec::new();
     let blocks = directory.blocks();
@@ -214,12 +214,12 @@ pub fn read_kept(directory: &StateDirectory, program: &Program) -> Result<KeptSt
     Ok(KeptStreams(Mutex::new(all)))
 }
 
-/// Whether kept events are of a stream as it is now.
+/// Returns whether kept events are of a stream as it is now.
 fn is_of(kept: &KeptState, stream: &Stream) -> bool {
     kept.stream == stream.name && kept.schema == stream.schema
 }
 
-/// The pieces by block.
+/// Returns the pieces by block.
 fn blocks_of<'a>(pieces: &'a [&'a Released]) -> impl Iterator<Item = &'a [&'a Released]> {
     let mut rows = 0;
     pieces.chunk_by(move |one, _| {

@@ -8,7 +8,7 @@
 use tidemill_durability::{Checkpoint, Identity};
 use tidemill_plan::{Origin, Program};
 
-/// What the mark of a source follows from.
+/// The facts from which the mark of a source follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkOf {
     /// The greatest time that it has delivered.
@@ -22,7 +22,7 @@ impl MarkOf {
         self.greatest.map(|greatest| greatest.saturating_sub(lateness)).max(self.punctuated)
     }
 
-    /// The same mark under another lateness.
+    /// Returns facts from which the same mark follows under another lateness.
     pub fn under(self, was: i64, is: i64) -> MarkOf {
         let Some(mark) = self.mark(was).filter(|_| was != is) else { return self };
         let greatest = self.greatest.map(|greatest| greatest.min(mark.saturating_add(is)));

@@ -27,7 +27,9 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod ahead;
 mod answered;
+mod begin_run;
 mod buffer_manager;
 mod checkpoint;
 mod checkpointer;
@@ -44,19 +46,24 @@ mod intake;
 mod kept;
 mod lateness;
 mod load;
+mod log_room;
 mod logger;
 mod migrate;
 mod open;
+mod operators;
 mod packed;
 mod parallel;
 mod replay;
 mod savepoints;
 mod summary;
+mod unkept;
+mod vitals;
 
-pub use answered::{Page, Pages, Remembering};
+pub use ahead::{FarEvent, TimedEvents, TooFar};
+pub use answered::{ANSWER_BYTES_MAX, KeyReader, KeyRuns, LookUp, LookedUp, Page, Pages, Remembering, user_of};
 pub use checkpoint::{Remembered, SourceAt, SplitName};
 pub use checkpointer::{Captured, CheckpointState, Checkpointer};
-pub use control::{Control, Failure, RecoveryProgress, RunError};
+pub use control::{Control, Failure, HeldTime, RecoveryProgress, RunError};
 pub use convert::{Converted, Converts};
 pub use digest::{Digests, EpochDigests};
 pub use end::{Ending, Left};
@@ -72,12 +79,18 @@ pub use load::checkpoint_rows;
 pub use logger::{Logged, Logger};
 pub use migrate::{migrate, seed};
 pub use open::{Bells, CommitSide, Durable, GateSide, Parts, Shared};
+pub use operators::{open_rows, open_text, refuse_open, refuse_open_of};
 pub use replay::{Recovery, Replay, ReplayProgress, Replayed, Start};
 pub use savepoints::{SavepointAnswer, SavepointRequest, Savepoints};
 pub use summary::{DurabilitySummary, MemorySummary};
+pub use vitals::{
+    BOUNDS, CheckpointVitals, GateVitals, Happening, Incident, Incidents, KeyVitals, LogVitals, SinkVitals,
+    SplitVitals, Spread, SpreadAt, Stage, Vitals,
+};
 
 use std::time::Duration;
 use tidemill_durability::StateDirectory;
+use tidemill_plan::KEYS_MAX;
 
 /// The durability of a run.
 pub struct Durability {
@@ -87,36 +100,46 @@ pub struct Durability {
     pub options: DurabilityOptions,
 }
 
-/// When results are released.
+/// The moment when results are released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
-    /// When their epoch is durable in the log.
+    /// Results are released when their epoch is durable in the log.
     #[default]
     Epoch,
-    /// When their epoch is written to the log; the log is synced at this interval. This is weaker: if the machine fails
-    /// (not if only the process does), everything logged since the last sync is lost, although its results were
-    /// released. The next run then continues from before that point. Input that can be read again is taken again, so
-    /// its results may be released twice; other input is lost.
+    /// Results are released when their epoch is written to the log; the log is synced at this interval. This is weaker:
+    /// if the machine fails (not if only the process does), everything logged since the last sync is lost, although its
+    /// results were released. The next run then continues from before that point. Input that can be read again is taken
+    /// again, so its results may be released twice; other input is lost.
     Every(Duration),
 }
 
 /// Options of a durable run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurabilityOptions {
-    /// When results are released.
+    /// The moment when results are released.
     pub sync: Sync,
-    /// How long the results of an epoch may wait so that several epochs are committed together.
+    /// The time for which the results of an epoch may wait so that several epochs are committed together.
     pub commit_age_max: Duration,
     /// A checkpoint is taken after this number of events; about as many may have to be replayed after a crash.
     pub checkpoint_events: u64,
     /// A checkpoint is taken after this number of bytes of log.
     pub checkpoint_log_bytes: u64,
-    /// Whether the run ends after the replay of the log: it takes no new input, and leaves a checkpoint with an empty
-    /// log after it.
+    /// A checkpoint is taken soon enough that a crash before it is complete costs about this time of replay, at most.
+    pub checkpoint_replay: Duration,
+    /// A checkpoint is taken with the first epoch that is younger by this time than the first one after the last
+    /// checkpoint.
+    pub checkpoint_age: Option<Duration>,
+    /// The number of keys of calls that are in memory, about. Others are looked up in checkpoints.
+    pub keys_in_memory: usize,
+    /// A flag: whether the run ends after the replay of the log: it takes no new input, and leaves a checkpoint with an
+    /// empty log after it.
     pub replay_only: bool,
+    /// Operators that have everything closed that they have open, after the replay of a run that ends then.
+    pub ends: Vec<String>,
     /// Keeps the first checkpoint of a new state as a savepoint of this name.
     pub savepoint: Option<String>,
-    /// Whether the end of the sources' input is the end for good. Otherwise it is a pause: a later run continues them.
+    /// A flag: whether the end of the sources' input is the end for good. Otherwise it is a pause: a later run
+    /// continues them.
     pub is_final: bool,
 }
 
@@ -127,7 +150,11 @@ impl Default for DurabilityOptions {
             commit_age_max: Duration::from_millis(10),
             checkpoint_events: 50_000_000,
             checkpoint_log_bytes: 1 << 30,
+            checkpoint_replay: Duration::from_secs(30),
+            checkpoint_age: None,
+            keys_in_memory: KEYS_MAX as usize,
             replay_only: false,
+            ends: Vec::new(),
             savepoint: None,
             is_final: false,
         }

@@ -16,7 +16,8 @@ use tidemill_state::Table;
 /// The interval at which the waiting thread reports progress.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The rows of a table in the newest checkpoint, in batches of [`Table::schema`], each for a range of virtual nodes.
+/// Returns the rows of a table in the newest checkpoint, in batches of [`Table::schema`], each for a range of virtual
+/// nodes.
 pub fn checkpoint_rows<'a>(
     directory: &StateDirectory,
     table: &'a Table,

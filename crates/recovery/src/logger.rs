@@ -8,19 +8,19 @@ use crate::{DurabilityOptions, Sync};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_durability::{Bug, Log, StateError, Written};
-use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
+use tidemill_stages::actor::{Actor, Bell, Inbox, Outbox, Progress, Took};
 use tidemill_stages::environment::Environment;
 
-/// How long the log is idle before the logger durably marks how far it is durable, nanoseconds.
+/// The time for which the log is idle before the logger durably marks how far it is durable, nanoseconds.
 const IDLE: u64 = 50_000_000;
-/// How long to wait before the next attempt when the disk is full, nanoseconds.
+/// The time to wait before the next attempt when the disk is full, nanoseconds.
 const FULL_POLL: u64 = 100_000_000;
-/// How long a planted bug gives other actors to act on a premature message, nanoseconds.
+/// The time for which a planted bug lets other actors act on a premature message, nanoseconds.
 const TOO_EARLY: u64 = 1_000_000;
 /// The maximum number of bytes of entries that are appended together, before compression.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
-/// How far the log is durable, or, with the weaker sync, written.
+/// The extent to which the log is durable, or, with the weaker sync, written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
     /// Epochs up to this one.
@@ -36,6 +36,9 @@ pub struct LogState {
     pub bytes: AtomicU64,
     /// Epochs up to this one are durable in this run. Written by the gate during a replay, then by the logger.
     pub durable: AtomicU64,
+    /// Epochs up to this one are in the log's file in this run, durable or not: no lack of room can keep them out any more.
+    /// Written by the gate when the log begins, then by the logger.
+    pub written: AtomicU64,
     /// Epochs up to this one are in a checkpoint: their segments may be removed. Written by the checkpointer, taken by
     /// the logger.
     pub truncate: AtomicU64,
@@ -45,7 +48,7 @@ pub struct LogState {
 }
 
 impl LogState {
-    /// A savepoint of an epoch is made: later epochs stay in the log.
+    /// Keeps epochs after this one in the log, since a savepoint of it is made.
     pub(crate) fn hold(&self, epoch: u64) {
         assert!(epoch > 0, "a run makes savepoints of its epochs");
         let _ = self.held.compare_exchange(0, epoch, Ordering::AcqRel, Ordering::Acquire);
@@ -62,32 +65,35 @@ impl LogState {
 
 /// Appends to the log during a run.
 pub struct Logger {
-    /// From the gate: the log, after its whole content has been replayed.
+    /// The channel from the gate for the log, after its whole content has been replayed.
     pub(crate) start: Inbox<Log>,
     /// The log from then on; taken at the end of the run.
     pub(crate) log: Option<Log>,
-    /// From the gate, in the order of epochs.
+    /// The channel from the gate for entries, in the order of epochs.
     pub(crate) entries: Inbox<EpochEntry>,
-    /// From the committer: there are digests that results wait for. None if results do not wait for digests.
+    /// The channel from the committer: there are digests that results wait for. None if results do not wait for
+    /// digests.
     pub(crate) results: Option<Inbox<()>>,
     /// The epoch of the last digest that was logged.
     pub(crate) results_epoch: u64,
     pub(crate) codec: PackedCodec,
     /// The bytes of an entry; a reused buffer.
     pub(crate) payload: Vec<u8>,
-    /// To the committer: epochs are durable. Dropped after the last message.
+    /// The channel to the committer: epochs are durable. Dropped after the last message.
     pub(crate) told: Option<Outbox<Logged>>,
     pub(crate) control: Arc<Control>,
     pub(crate) failure: Arc<Failure>,
     pub(crate) state: Arc<LogState>,
     pub(crate) digests: Arc<Digests>,
     pub(crate) environment: Arc<dyn Environment>,
+    /// The gate's: it may wait until an epoch is in the log's file.
+    pub(crate) gate: Arc<Bell>,
     pub(crate) options: DurabilityOptions,
     /// Data that was pushed to the log and is not written yet.
     pub(crate) pushed: Option<Pushed>,
-    /// When the log was synced last.
+    /// The time at which the log was synced last.
     pub(crate) synced: u64,
-    /// How long to wait for new entries before doing something else.
+    /// The time to wait for new entries before doing something else.
     pub(crate) waits: Option<u64>,
     /// The epoch up to which segments may be removed.
     pub(crate) truncate: u64,
@@ -95,7 +101,7 @@ pub struct Logger {
 
 /// Data that was pushed to the log and is not written yet.
 pub(crate) struct Pushed {
-    /// The end of the log before it.
+    /// The end of the log before the data, a position in bytes.
     from: u64,
     /// The earliest time of the next attempt.
     at: u64,
@@ -136,7 +142,7 @@ impl Actor for Logger {
 }
 
 impl Logger {
-    /// The log, at the end of the run; none if it never began, or failed.
+    /// Returns the log, at the end of the run; none if it never began, or failed.
     pub fn end(self) -> Option<Log> {
         self.log
     }
@@ -179,7 +185,7 @@ impl Logger {
         Ok(Progress::Worked)
     }
 
-    /// The next item to be logged.
+    /// Returns the next item to be logged.
     fn next(&mut self) -> Next {
         let mut over = true;
         match self.entries.take() {
@@ -266,7 +272,7 @@ impl Logger {
         self.told.iter().for_each(|told| _ = told.send(logged));
     }
 
-    /// How long until something is due without new entries (a sync, or a mark), nanoseconds.
+    /// Returns the time until something is due without new entries (a sync, or a mark), nanoseconds.
     fn until_due(&mut self) -> u64 {
         let is_durable = self.log().is_durable();
         match self.options.sync {
@@ -281,8 +287,10 @@ impl Logger {
     }
 
     fn sync(&mut self) -> Result<(), StateError> {
+        let begun = self.environment.now();
         self.log().sync()?;
         self.synced = self.environment.now();
+        self.control.vitals.log.syncs.add(self.synced.saturating_sub(begun), 1);
         self.note_durable();
         Ok(())
     }
@@ -311,7 +319,9 @@ impl Logger {
             pushed.at = now + FULL_POLL;
             return Ok(Progress::Waits(Some(pushed.at)));
         }
+        self.state.written.store(log.epoch(), Ordering::Release);
         self.control.log_waits.store(false, Ordering::Relaxed);
+        self.gate.ring();
         let from = self.pushed.take().expect("just written").from;
         if self.until_due() == 0 && !self.log().planted().is(Bug::ReleasesWritten) {
             self.sync()?;
@@ -320,6 +330,7 @@ impl Logger {
         assert!(from <= end, "the log only grows");
         let bytes = end - from;
         self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.control.vitals.log.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.tell();
         self.log().roll()?;
         let checkpoint = self.state.truncate.swap(0, Ordering::Acquire);

@@ -12,9 +12,12 @@ use crate::control::RunError;
 use crate::convert::{Converts, converted, refused, widen};
 use crate::history::state_rows;
 use crate::lateness::MarkOf;
+use crate::operators::{begins_anew, begun_anew, is_changed_batch, refuse_open, refuse_open_of};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
-use tidemill_durability::{StateDirectory, StateError, conversion_of, table_fits, taken_over};
+use tidemill_durability::{
+    Identity, StateDirectory, StateError, changed_operators, conversion_of, table_fits, table_taken_over, taken_over,
+};
 use tidemill_model::arrow::{array_of, arrow_field, arrow_schema};
 use tidemill_model::{Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{Column, Origin, Program, Stream, Table as Definition};
@@ -36,10 +39,18 @@ pub fn migrate(
         let path = directory.path().display();
         return Err(RunError::State(StateError::Refused(format!("epochs are logged behind the checkpoint of {path}"))));
     }
+    refuse_open(directory)?;
     let mut standing = restore_sources(directory, old)?;
     for (definition, rows) in old.tables.iter().zip(state_rows(directory, old)?) {
-        let table = tables.iter().find(|table| table.definition().name == definition.name);
-        let Some(table) = table else { continue }; // It is dropped.
+        let takes = |table: &&Table| taken(&old.tables.raw, &new.tables.raw, table) == Some(definition);
+        let Some(table) = tables.iter().find(takes) else { continue }; // It is dropped.
+        let rows = match begins_anew(directory, &definition.name) {
+            false => rows,
+            true => match begun_anew(&rows, definition, (old, new), &standing) {
+                Some(rows) => rows,
+                None => continue,
+            },
+        };
         take_over(rows, definition, table, converts)?;
     }
     let streams = |program: &Program| -> Vec<Stream> {
@@ -47,7 +58,11 @@ pub fn migrate(
     };
     let (before, after) = (streams(old), streams(new));
     standing.resize_with(before.len().max(standing.len()), SourceAt::default);
-    let mut sources = Vec::new();
+    for at in &mut standing {
+        at.standing.batches.retain(|batch| !is_changed_batch(directory, new, &batch.stream));
+    }
+    let passed = last_of_retired(&standing, &before, &after);
+    let mut sources: Vec<SourceAt> = Vec::new();
     // Further splits stay with their sources, in the order in which they joined.
     let joined = standing.split_off(before.len()).into_iter().filter_map(|at| {
         let old = &before[at.split.as_ref()?.source];
@@ -73,13 +88,33 @@ pub fn migrate(
         }
         sources.push(at);
     }
+    // Time does not go back where the source is retired of which the last event has passed.
+    let timed = after.iter().position(|stream| stream.own_time().is_some());
+    if let (Some(at), Some(passed)) = (timed.and_then(|timed| sources.get_mut(timed)), passed) {
+        at.standing.last_time = at.standing.last_time.max(Some(passed));
+    }
     let outputs = directory.checkpoint().map(|checkpoint| checkpoint.outputs.clone()).unwrap_or_default();
     let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None };
     let checkpoint = save(directory, machine, state, None)?;
     Ok(directory.adopt(checkpoint)?)
 }
 
-/// A source with the mark that it has, whatever its lateness is now.
+/// Returns the table of a state whose rows a table of the program takes over, if there is one.
+fn taken<'a>(state: &'a [Definition], program: &[Definition], table: &Table) -> Option<&'a Definition> {
+    table_taken_over(state, program, table.definition())
+}
+
+/// Returns the time of the last event that has passed of the sources that the program does not have.
+fn last_of_retired(standing: &[SourceAt], before: &[Stream], after: &[Stream]) -> Option<i64> {
+    let is_retired = |stream: &Stream| !after.iter().any(|new| new.name == stream.name);
+    let of = |(number, at): (usize, &SourceAt)| {
+        let stream = &before[at.split.as_ref().map_or(number, |split| split.source)];
+        at.standing.last_time.filter(|_| stream.own_time().is_some() && is_retired(stream))
+    };
+    standing.iter().enumerate().filter_map(of).max()
+}
+
+/// Returns a source with the mark that it has, whatever its lateness is now.
 fn keep_mark(mut at: SourceAt, old: &Stream, new: &Stream) -> SourceAt {
     if let (Origin::Source { lateness: was, .. }, Origin::Source { lateness: is, .. }, Some(_)) =
         (&old.origin, &new.origin, old.event_time)
@@ -91,17 +126,25 @@ fn keep_mark(mut at: SourceAt, old: &Stream, new: &Stream) -> SourceAt {
     at
 }
 
-/// Loads the rows of a state into the tables of the same names.
+/// Loads the rows of a state into the tables of the same names, or of those that they have now.
 pub fn seed(
     from: &StateDirectory,
     of: &Program,
-    tables: &[Table],
+    machine: &Machine,
     converts: Converts,
 ) -> Result<Vec<(String, usize)>, RunError> {
+    let (tables, program) = (&machine.tables, &machine.program);
+    let changed = from.manifest().map(|manifest| changed_operators(&manifest.program, &Identity::of(program)));
+    let changed = changed.unwrap_or_default();
+    refuse_open_of(from, &changed)?;
     let mut seeded = Vec::new();
     for (definition, rows) in of.tables.iter().zip(state_rows(from, of)?) {
-        let Some(table) = tables.iter().find(|table| table.definition().name == definition.name) else { continue };
-        let name = &definition.name;
+        let takes = |table: &&Table| taken(&of.tables.raw, &program.tables.raw, table) == Some(definition);
+        let Some(table) = tables.iter().find(takes) else { continue };
+        if changed.iter().any(|changed| changed.operator.owns(&definition.name)) {
+            continue;
+        }
+        let name = &table.definition().name;
         table_fits(definition, table.definition()).map_err(|why| {
             RunError::State(StateError::Refused(format!("{} cannot be seeded from: {why}", from.path().display())))
         })?;
@@ -151,7 +194,7 @@ fn convert(
     RecordBatch::try_new_with_options(arrow_schema(schema), columns, &options).map_err(|error| error.to_string())
 }
 
-/// The rows with other values in a column, of another column's type.
+/// Returns the rows with other values in a column, of another column's type.
 fn replaced(rows: &RecordBatch, at: usize, column: &Column, values: ArrayRef) -> RecordBatch {
     let mut fields: Vec<_> = rows.schema().fields().to_vec();
     let name = fields[at].name().clone();

@@ -13,9 +13,11 @@ use crate::feed::{CheckpointTrigger, LogFeed};
 use crate::intake::Intake;
 use crate::lateness::keep_marks;
 use crate::load::load;
+use crate::log_room::LogRoom;
 use crate::logger::{LogState, Logged, Logger};
 use crate::packed::PackedCodec;
 use crate::replay::{Replay, Start};
+use crate::unkept::Unkept;
 use crate::{Durability, DurabilityOptions, Sync};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -66,14 +68,14 @@ pub struct Durable {
     /// The positions of the sources in the checkpoint.
     sources: Vec<SourceAt>,
     furthest: Furthest,
-    /// Whether that may be later than the durable epochs.
+    /// A flag: whether that may be later than the durable epochs.
     was_weak: bool,
-    /// By sink: the last epoch that it has committed.
+    /// The last epoch that each sink has committed, by sink.
     released: Vec<u64>,
     /// The epoch of the newest checkpoint.
     checkpoint: u64,
     buffers: Option<Arc<BufferManager>>,
-    /// What the checkpoint's epochs have given.
+    /// The remembered results of the checkpoint's epochs.
     remembered: Arc<Remembered>,
 }
 
@@ -84,23 +86,23 @@ enum OpenLog {
 
 /// The parts of a durable run.
 pub struct Parts {
-    /// For the gate.
+    /// The part of the gate.
     pub gate: GateSide,
-    /// For the committer.
+    /// The part of the committer.
     pub commit: CommitSide,
     /// The actor that keeps the log.
     pub logger: Logger,
     /// The actor that takes checkpoints.
     pub checkpointer: Checkpointer,
-    /// For the end of the run.
+    /// The part that ends the run.
     pub ending: Ending,
-    /// What the checkpoint's epochs have given, to which the committer adds.
+    /// The remembered results of the checkpoint's epochs, to which the committer adds.
     pub remembered: Arc<Remembered>,
 }
 
 /// The gate's part of a durable run.
 pub struct GateSide {
-    /// Where the log begins; taken when the run begins.
+    /// The beginning of the log; taken when the run begins.
     pub(crate) start: Option<Start>,
     /// The positions of the sources in the checkpoint; taken when the run begins.
     pub sources: Vec<SourceAt>,
@@ -110,38 +112,41 @@ pub struct GateSide {
     pub trigger: CheckpointTrigger,
     /// The memory control, with a memory limit.
     pub memory: Option<MemoryControl>,
-    /// Whether the run ends after the replay.
+    /// A flag: whether the run ends after the replay.
     pub replay_only: bool,
+    /// The operators that are closed before it ends.
+    pub ends: Vec<String>,
     /// The bug that is planted, if any.
     pub planted: Planted,
 }
 
 /// The committer's part of a durable run.
 pub struct CommitSide {
-    /// What epochs have given that is needed after them.
+    /// The results of epochs that are needed after them: answers to repeated calls, and kept events of streams.
     pub remembered: Arc<Remembered>,
     /// The progress of the log.
     pub logged: Inbox<Logged>,
-    /// By sink: epochs up to this one were committed by an earlier run.
+    /// The epoch up to which an earlier run has committed, by sink.
     pub released: Vec<u64>,
     /// Shared with gate and checkpointer.
     pub checkpoints: Arc<CheckpointState>,
     /// Shared with gate and logger.
     pub digests: Arc<Digests>,
-    /// To the checkpointer; dropped after the last epoch is committed.
+    /// The channel to the checkpointer; dropped after the last epoch is committed.
     pub captured: Option<Outbox<crate::checkpointer::Captured>>,
     /// The options.
     pub options: DurabilityOptions,
     /// The epoch of the newest checkpoint.
     pub checkpoint: u64,
-    /// With full logging: tells the logger that results wait for their digests. Dropped after the last one.
+    /// The channel that tells the logger that results wait for their digests, with full logging. Dropped after the last
+    /// one.
     pub results: Option<Outbox<()>>,
     /// The bug that is planted, if any.
     pub planted: Planted,
 }
 
 impl GateSide {
-    /// Where the log begins. Call it once.
+    /// Takes the beginning of the log. Call it once.
     pub fn take_start(&mut self) -> Start {
         self.start.take().expect("a run begins once")
     }
@@ -173,7 +178,7 @@ impl Durable {
             let sources = restore_sources(&directory, &machine.program)?;
             (OpenLog::Old(directory.log()?), sources)
         };
-        let remembered = Arc::new(Remembered::read(&directory, machine)?);
+        let remembered = Arc::new(Remembered::read(&directory, machine, options.keys_in_memory)?);
         let buffers = memory.map(|limit| BufferManager::begin(limit, &directory, machine, failure)).transpose()?;
         let checkpoint = directory.checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
         let (released, furthest) = recover_sinks(&directory, machine, sinks)?;
@@ -181,12 +186,12 @@ impl Durable {
         Ok(Durable { directory, options, log, sources, furthest, was_weak, released, checkpoint, buffers, remembered })
     }
 
-    /// The number of the first epoch of the run.
+    /// Returns the number of the first epoch of the run.
     pub fn first_epoch(&self) -> u64 {
         self.checkpoint + 1
     }
 
-    /// Whether the end of the sources' input is the end for good.
+    /// Returns whether the end of the sources' input is the end for good.
     pub fn is_final(&self) -> bool {
         self.options.is_final
     }
@@ -206,7 +211,7 @@ impl Durable {
         let log_state = Arc::new(LogState::default());
         let checkpoints = Arc::new(CheckpointState::default());
         checkpoints.committed.store(checkpoint, Ordering::Release);
-        let path = directory.path().display().to_string();
+        let path = directory.path().to_owned();
         let directory = Arc::new(Mutex::new(directory));
 
         let (told, logged) = mailbox(None, &bells.committer, None);
@@ -227,7 +232,7 @@ impl Durable {
                 machine: on.machine.clone(),
                 digests: digests.clone(),
                 checkpoint,
-                path,
+                path: path.display().to_string(),
                 released: furthest,
                 was_weak,
             })),
@@ -249,21 +254,23 @@ impl Durable {
             start: Some(begin_log),
             told: Some(told.clone()),
             log_state: log_state.clone(),
+            room: LogRoom::of(directory.lock().storage().clone(), path),
         };
         let trigger = CheckpointTrigger {
             options: options.clone(),
             checkpoints: checkpoints.clone(),
             log_state: log_state.clone(),
             buffers: buffers.clone(),
+            remembered: remembered.clone(),
             planted,
-            events: 0,
-            bytes: 0,
+            unkept: Unkept::default(),
+            tried: None,
             generation: Generation::default(),
             is_after_due: false,
         };
-        let replay_only = options.replay_only;
+        let (replay_only, ends) = (options.replay_only, options.ends.clone());
         Parts {
-            gate: GateSide { start: Some(start), sources, feed, trigger, memory, replay_only, planted },
+            gate: GateSide { start: Some(start), sources, feed, trigger, memory, replay_only, ends, planted },
             commit: CommitSide {
                 remembered: remembered.clone(),
                 logged,
@@ -290,6 +297,7 @@ impl Durable {
                 state: log_state.clone(),
                 digests: digests.clone(),
                 environment: on.environment.clone(),
+                gate: bells.gate.clone(),
                 options: options.clone(),
                 pushed: None,
                 synced: 0,
@@ -300,6 +308,8 @@ impl Durable {
                 directory: directory.clone(),
                 machine: on.machine.clone(),
                 environment: on.environment.clone(),
+                control: on.control.clone(),
+                begun: 0,
                 captured: to_keep,
                 spilled,
                 state: checkpoints.clone(),
@@ -346,8 +356,8 @@ fn begin(directory: &mut StateDirectory, machine: &Machine, options: &Durability
 /// The sink that has committed most, and its last epoch.
 type Furthest = Option<(u64, String)>;
 
-/// The last epoch that each sink has committed, and the sink that is furthest. Refuses a sink that lacks output that
-/// the state cannot reproduce.
+/// Returns the last epoch that each sink has committed, and the sink that is furthest. Refuses a sink that lacks output
+/// that the state cannot reproduce.
 fn recover_sinks(
     directory: &StateDirectory,
     machine: &Machine,

@@ -30,11 +30,11 @@ use tidemill_state::memory::prefetch;
 const GROUP: usize = 64;
 /// The number of values that are packed side by side.
 const LANES: usize = 8;
-/// In columns of at least this many values, a sixteenth of them is sampled to choose base and width.
+/// The number of values from which a sixteenth of a column is sampled to choose base and width.
 const SAMPLED_FROM: usize = 4096;
 /// The number of consecutive values in a sample.
 const SAMPLE: usize = 32;
-/// How many samples ahead memory is prefetched.
+/// The number of samples ahead of which memory is prefetched.
 const SAMPLES_AHEAD: usize = 4;
 /// The approximate cost of an exception in bits.
 const EXCEPTION_BITS: usize = 80;
@@ -54,7 +54,7 @@ const BITS: u8 = 2;
 /// Flag: some values are null.
 const NULLS: u8 = 4;
 
-/// The form of a column.
+/// Returns the form of a column.
 fn form(column: &ArrayRef) -> u8 {
     let form = match column.data_type() {
         DataType::Int64 | DataType::Timestamp(..) => NUMBERS,
@@ -116,7 +116,7 @@ fn pack(values: &[i64], into: &mut Vec<u8>) {
     Offsets::of(values).pack(into);
 }
 
-/// The same with 256-bit registers, which saves the log's thread a sixth of its work.
+/// Packs values as `pack` does, with 256-bit registers, which saves the log's thread a sixth of its work.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn pack_avx2(values: &[i64], into: &mut Vec<u8>) {
@@ -126,7 +126,7 @@ fn pack_avx2(values: &[i64], into: &mut Vec<u8>) {
 /// Integers as offsets.
 struct Offsets<'a> {
     values: &'a [i64],
-    /// Whether offsets are relative to the previous value instead of the base.
+    /// A flag: whether offsets are relative to the previous value instead of the base.
     ascends: bool,
     base: i64,
     /// The width at which the offsets and the exceptions take the least space.
@@ -152,8 +152,8 @@ impl<'a> Offsets<'a> {
         offsets
     }
 
-    /// The difference between the greatest offset that is not an exception and the greatest sampled one. Half of it is
-    /// reserved for values below the sampled ones.
+    /// Returns the difference between the greatest offset that is not an exception and the greatest sampled one. Half
+    /// of it is reserved for values below the sampled ones.
     fn room(&self) -> u64 {
         let limit = mask(self.width);
         let seen = sample(self.values.len()).flat_map(|at| &self.values[at]);
@@ -161,7 +161,7 @@ impl<'a> Offsets<'a> {
         limit - offsets.filter(|offset| *offset <= limit).max().unwrap_or(0)
     }
 
-    /// The offsets of `into.len()` values, starting at `from`.
+    /// Unpacks the offsets of `into.len()` values, starting at `from`.
     #[inline(always)]
     fn fill(&self, from: usize, into: &mut [u64]) {
         debug_assert!(!into.is_empty(), "a run of offsets has a first value");
@@ -231,8 +231,8 @@ impl<'a> Offsets<'a> {
     }
 }
 
-/// The ranges of the sample. Values that it misses become exceptions. Each range has a few consecutive values, because
-/// a processor prefetches far less well if memory is not read sequentially.
+/// Returns the ranges of the sample. Values that it misses become exceptions. Each range has a few consecutive values,
+/// because a processor prefetches far less well if memory is not read sequentially.
 fn sample(count: usize) -> impl Iterator<Item = Range<usize>> {
     let every = if count < SAMPLED_FROM { SAMPLE } else { 16 * SAMPLE };
     (0..count).step_by(every).map(move |from| from..(from + SAMPLE).min(count))
@@ -248,7 +248,7 @@ fn mask(width: u32) -> u64 {
     u64::MAX.checked_shr(u64::BITS - width).unwrap_or(0)
 }
 
-/// The number of values that are in lanes, of `count` values.
+/// Returns the number of values that are in lanes, of `count` values.
 fn in_lanes(count: usize) -> usize {
     count - count % (GROUP * LANES)
 }
@@ -413,7 +413,7 @@ mod tests {
             Arc::new(some),
         ];
         let batch = RecordBatch::try_new(schema.clone(), columns.to_vec()).expect("columns of the schema");
-        // The same columns as a slice of a larger batch.
+        // A slice of a larger batch has the same columns.
         let ahead = columns.map(|column| concat(&[&column.slice(0, 1), &column]).expect("of one type"));
         let larger = RecordBatch::try_new(schema.clone(), ahead.to_vec()).expect("columns of the schema");
         let batch = if values.len().is_multiple_of(2) { batch } else { larger.slice(1, values.len()) };

@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_stages::environment::Environment;
 
-/// The results of the shares, in order. The calling thread takes shares, too. An error is the message of a panic.
+/// Returns the results of the shares, in order. The calling thread takes shares, too. An error is the message of a
+/// panic.
 pub fn in_parallel<T: Send + 'static, R: Send + 'static>(
     environment: &dyn Environment,
     shares: Vec<T>,

@@ -9,7 +9,7 @@ use tidemill_durability::{Log, LogReader, StateError};
 use tidemill_plan::Program;
 use tidemill_stages::machine::Machine;
 
-/// Where the log begins in this run.
+/// The beginning of the log in this run.
 pub enum Start {
     /// The state is new.
     New(Log),
@@ -22,7 +22,7 @@ pub enum Start {
 pub struct Recovery {
     /// Epochs that were replayed.
     pub epochs: u64,
-    /// Their events.
+    /// The events of these epochs.
     pub events: u64,
     /// Epochs whose results an earlier run had released, but which were lost.
     pub lost: u64,
@@ -64,7 +64,7 @@ pub struct Replayed {
 }
 
 impl Replay {
-    /// The next epoch that was logged; none after the last.
+    /// Returns the next epoch that was logged; none after the last.
     pub fn next_epoch(&mut self) -> Result<Option<EpochEntry>, RunError> {
         let Some(logged) = self.reader.next_epoch()? else { return Ok(None) };
         let malformed = |Malformed(reason)| {
@@ -80,7 +80,7 @@ impl Replay {
         Ok(Some(entry))
     }
 
-    /// The progress of the replay.
+    /// Returns the progress of the replay.
     pub fn progress(&self) -> ReplayProgress {
         let (bytes, bytes_in_all) = self.reader.progress();
         ReplayProgress { bytes, bytes_in_all, durable: self.reader.durable_epoch() }
@@ -118,7 +118,7 @@ impl Replay {
         Ok(Replayed { log, lost })
     }
 
-    /// The error if the log lets more events pass than the sources have.
+    /// Returns the error if the log lets more events pass than the sources have.
     pub fn too_few_events(&self, epoch: u64) -> RunError {
         RunError::State(StateError::Refused(format!(
             "epoch {epoch} of the log of {} lets more events through than there are",

@@ -49,7 +49,7 @@ impl Savepoints {
         Savepoints(Arc::downgrade(directory))
     }
 
-    /// The directory of the state, as long as the run goes on.
+    /// Returns the directory of the state, as long as the run goes on.
     pub fn path(&self) -> Option<PathBuf> {
         self.0.upgrade().map(|directory| directory.lock().path().to_owned())
     }

@@ -13,17 +13,18 @@ pub struct DurabilitySummary {
     pub checkpoints: u64,
     /// Epochs of an earlier run that were replayed.
     pub replayed_epochs: u64,
-    /// Their events, which are not among this run's.
+    /// The events of these epochs, which are not among this run's.
     pub replayed_events: u64,
     /// Epochs whose results an earlier run had released before they were durable, and which a crash has removed; their
     /// input was taken again if the source allows it.
     pub lost_epochs: u64,
-    /// With the weaker sync: seconds between syncs. Results released since the last sync may be lost.
+    /// The seconds between syncs, with the weaker sync. Results released since the last sync may be lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync_seconds: Option<f64>,
     /// Seconds until the run could take its first new event.
     pub recovery_seconds: f64,
-    /// Whether there was no disk space for a last checkpoint: the next run replays the log after the previous one.
+    /// A flag: whether there was no disk space for a last checkpoint: the next run replays the log after the previous
+    /// one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_behind: bool,
     /// The effect of the memory limit, if there is one.

@@ -1,9 +1,9 @@
 //! Arithmetic and conversions, as [`WordOp`], [`FloatOp`] and [`Cast`] define them.
 
 use tidemill_model::{Type, Value, format_decimal};
-use tidemill_plan::{Cast, FloatOp, ReasonId, WordOp};
+use tidemill_plan::{Cast, FloatOp, MathOp, ReasonId, WordOp};
 
-/// Word arithmetic; `overflow` is the reason where the result does not fit.
+/// Computes with words; `overflow` is the reason where the result does not fit.
 pub fn word(op: WordOp, left: i64, right: i64, overflow: ReasonId) -> Result<i64, ReasonId> {
     let (l, r) = (i128::from(left), i128::from(right));
     if let WordOp::FloorDiv { zero } | WordOp::Mod { zero } | WordOp::DecimalDiv { zero, .. } = op
@@ -24,14 +24,14 @@ pub fn word(op: WordOp, left: i64, right: i64, overflow: ReasonId) -> Result<i64
     i64::try_from(result).map_err(|_| overflow)
 }
 
-/// The quotient rounded towards minus infinity.
+/// Returns the quotient rounded towards minus infinity.
 fn floor_div(left: i128, right: i128) -> i128 {
     let quotient = left / right;
     let inexact = left % right != 0;
     if inexact && (left < 0) != (right < 0) { quotient - 1 } else { quotient }
 }
 
-/// The quotient rounded to the nearest integer, and to the even one of two that are as near.
+/// Returns the quotient rounded to the nearest integer, and to the even one of two that are as near.
 fn round_half_even(left: i128, right: i128) -> i128 {
     let floor = floor_div(left, right);
     // Between 0 and 1 in units of the divisor.
@@ -44,7 +44,7 @@ fn round_half_even(left: i128, right: i128) -> i128 {
     }
 }
 
-/// Float arithmetic; none for a division by zero.
+/// Computes with floats; none for a division by zero.
 pub fn float(op: FloatOp, left: f64, right: f64) -> Option<f64> {
     let divides = matches!(op, FloatOp::Div | FloatOp::FloorDiv | FloatOp::Mod);
     if divides && right == 0.0 {
@@ -74,7 +74,7 @@ pub fn float(op: FloatOp, left: f64, right: f64) -> Option<f64> {
     })
 }
 
-/// The floored quotient and the remainder that goes with it.
+/// Returns the floored quotient and the remainder that goes with it.
 fn float_divmod(left: f64, right: f64) -> (f64, f64) {
     let mut remainder = left % right;
     let mut quotient = (left - remainder) / right;
@@ -91,7 +91,7 @@ fn float_divmod(left: f64, right: f64) -> (f64, f64) {
     (if quotient - floor > 0.5 { floor + 1.0 } else { floor }, remainder)
 }
 
-/// A conversion of a non-null value to type `to`; none where it fails.
+/// Returns a conversion of a non-null value to type `to`; none where it fails.
 pub fn cast(cast: Cast, value: &Value, to: Type) -> Option<Value> {
     let number = |word: i128| i64::try_from(word).ok().map(|word| Value::from_word(to, word));
     match (cast, value) {
@@ -99,8 +99,10 @@ pub fn cast(cast: Cast, value: &Value, to: Type) -> Option<Value> {
         (Cast::BoolToStr, Value::Bool(value)) => Some(Value::Str(if *value { "True" } else { "False" }.into())),
         (Cast::FloatToInt, Value::Float(value)) => integer(value.trunc()).map(Value::Int),
         (Cast::FloatRound, Value::Float(value)) => integer(value.round_ties_even()).map(Value::Int),
-        (Cast::StrToInt, Value::Str(text)) => text.parse().ok().map(Value::Int),
-        (Cast::StrToFloat, Value::Str(text)) => text.parse().ok().map(Value::Float),
+        (Cast::FloatFloor, Value::Float(value)) => integer(value.floor()).map(Value::Int),
+        (Cast::FloatCeil, Value::Float(value)) => integer(value.ceil()).map(Value::Int),
+        (Cast::StrToInt, Value::Str(text)) => digits(text)?.parse().ok().map(Value::Int),
+        (Cast::StrToFloat, Value::Str(text)) => digits(text)?.parse().ok().map(Value::Float),
         (cast, value) => {
             let word = value.word().unwrap_or_else(|| panic!("{value} cannot be cast by {cast:?}"));
             let wide = i128::from(word);
@@ -112,6 +114,8 @@ pub fn cast(cast: Cast, value: &Value, to: Type) -> Option<Value> {
                 Cast::ScaleUp { by } => number(wide * power(by)),
                 Cast::ScaleRound { by } => number(round_half_even(wide, power(by))),
                 Cast::ScaleTruncate { by } => number(wide / power(by)),
+                Cast::ScaleFloor { by } => number(wide.div_euclid(power(by))),
+                Cast::ScaleCeil { by } => number(-(-wide).div_euclid(power(by))),
                 Cast::FitDigits { digits } => number(wide).filter(|_| wide.abs() < power(digits)),
                 Cast::IntToStr => Some(Value::Str(word.to_string())),
                 Cast::DecimalToStr { scale } => Some(Value::Str(format_decimal(word, scale))),
@@ -121,10 +125,56 @@ pub fn cast(cast: Cast, value: &Value, to: Type) -> Option<Value> {
     }
 }
 
-/// A whole float as an integer, where it is one of 64 bits.
+/// A function of floats; none where the result is NaN or infinite and the arguments do not say so.
+pub fn math(op: MathOp, arguments: &[f64]) -> Option<f64> {
+    let value = match (op, arguments) {
+        (MathOp::Sqrt, &[x]) => x.sqrt(),
+        (MathOp::Fmod, &[x, y]) => x % y,
+        (MathOp::Exp, &[x]) => libm::exp(x),
+        (MathOp::Log, &[x]) => libm::log(x),
+        (MathOp::Log2, &[x]) => libm::log2(x),
+        (MathOp::Log10, &[x]) => libm::log10(x),
+        (MathOp::Pow, &[x, y]) => libm::pow(x, y),
+        (MathOp::Sin, &[x]) => libm::sin(x),
+        (MathOp::Cos, &[x]) => libm::cos(x),
+        (MathOp::Tan, &[x]) => libm::tan(x),
+        (MathOp::Atan2, &[y, x]) => libm::atan2(y, x),
+        (MathOp::Hypot, &[x, y]) => return Some(libm::hypot(x, y)),
+        _ => panic!("{op} of {} arguments", arguments.len()),
+    };
+    let is_known = if value.is_nan() {
+        arguments.iter().any(|x| x.is_nan())
+    } else {
+        value.is_finite() || arguments.iter().any(|x| !x.is_finite())
+    };
+    is_known.then_some(value)
+}
+
+/// Returns a whole float as an integer, where it is one of 64 bits.
 fn integer(whole: f64) -> Option<i64> {
     let limit = 2f64.powi(63);
     (-limit <= whole && whole < limit).then_some(whole as i64)
+}
+
+/// Returns a text without Python's white space at both ends.
+pub fn stripped(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{1c}' | '\u{1d}' | '\u{1e}' | '\u{1f}'))
+}
+
+/// Returns the text of a number as Python reads it: with white space of Unicode around it, and with underscores, each
+/// between two digits.
+fn digits(text: &str) -> Option<String> {
+    let mut found = String::new();
+    let mut rest = text.trim().chars().peekable();
+    while let Some(character) = rest.next() {
+        let is_between = found.ends_with(|c: char| c.is_ascii_digit()) && rest.peek().is_some_and(char::is_ascii_digit);
+        match character {
+            '_' if is_between => {}
+            '_' => return None,
+            other => found.push(other),
+        }
+    }
+    Some(found)
 }
 
 #[cfg(test)]
@@ -192,7 +242,18 @@ mod tests {
         assert_eq!(to_int(Cast::FloatToInt, Value::Float(-1.9)), Some(Value::Int(-1)));
         assert_eq!(to_int(Cast::FloatRound, Value::Float(2.5)), Some(Value::Int(2)));
         assert_eq!(to_int(Cast::FloatRound, Value::Float(0.49999999999999994)), Some(Value::Int(0)));
-        for (text, value) in [("+5", Some(5)), ("-0", Some(0)), ("", None), ("-", None), (" 1", None), ("1_0", None)] {
+        for (text, value) in [
+            ("+5", Some(5)),
+            ("-0", Some(0)),
+            ("", None),
+            ("-", None),
+            (" 1\u{85}", Some(1)),
+            ("1\u{1f}", None),
+            ("1_0", Some(10)),
+            ("1__0", None),
+            ("_1", None),
+            ("1_", None),
+        ] {
             assert_eq!(to_int(Cast::StrToInt, Value::Str(text.into())), value.map(Value::Int), "{text:?}");
         }
         let decimal = Type::Decimal { digits: 18, scale: 2 };

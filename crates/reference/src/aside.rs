@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidemill_model::Value;
 use tidemill_plan::{Origin, StreamId};
 
-/// Where a record stands: its time, its source and split, and its number among all that were put aside.
+/// The place of a record: its time, its source and split, and its number among all that were put aside.
 type Stands = (i64, (usize, usize), u64);
 
 /// The records that wait, by where they stand.
@@ -43,6 +43,11 @@ impl Reference<'_> {
     pub fn reject(&mut self, split: usize, record: Vec<Value>) {
         let (_, bad) = self.streams_aside(split);
         self.put_aside(split, bad, record);
+    }
+
+    /// Counts a record of a split that is no event, like an event.
+    pub fn pass_over(&mut self, split: usize) {
+        self.sources[split].offset += 1;
     }
 
     /// Takes a record that stands where its split has come to.

@@ -16,7 +16,7 @@ pub(crate) struct Batching {
     ty: Type,
     /// The batches that are complete.
     complete: i64,
-    /// The events of the next one.
+    /// The events of the batch that is begun.
     events: Vec<Record>,
 }
 
@@ -35,7 +35,7 @@ impl Batching {
         matches!(self.of.size, BatchSize::Count(size) if self.events.len() as u64 >= size)
     }
 
-    /// When what is open is due; `end`: behind all times that were shown.
+    /// Returns the boundary at which the open batch is due; `end`: behind all times that were shown.
     fn due(&self, end: i64) -> Option<i64> {
         let first = self.events.first()?;
         match self.of.size {
@@ -48,7 +48,7 @@ impl Batching {
         }
     }
 
-    /// What is open as an event; `boundary`: where it is due, if no event has completed it.
+    /// Returns the open batch as an event; `boundary`: where it is due, if no event has completed it.
     fn event(&self, boundary: Option<i64>) -> Record {
         let mut event = vec![Value::Int(self.complete + 1), Value::List(self.events.clone())];
         let time = |time: i64| time_of(self.ty, time);
@@ -87,7 +87,7 @@ impl Reference<'_> {
         }
     }
 
-    /// The boundary behind the greatest time that was shown; behind all where none was.
+    /// Returns the boundary behind the greatest time that was shown; behind all where none was.
     fn behind_shown(&self) -> i64 {
         self.shown().filter(|&shown| shown > i64::MIN).map_or(i64::MAX, |shown| shown.saturating_add(1))
     }
@@ -96,12 +96,13 @@ impl Reference<'_> {
         self.batches.iter().position(|of| of.stream == stream)
     }
 
-    /// When a batch of this stream is due; none where nothing is open, or it is no stream of batches.
+    /// Returns the boundary at which a batch of this stream is due; none if no batch is open, or it is no stream of
+    /// batches.
     pub(crate) fn batch_is_due(&self, stream: StreamId) -> Option<i64> {
         self.batches[self.batching(stream)?].due(self.behind_shown())
     }
 
-    /// The batch of a stream that is due at a boundary.
+    /// Returns the batch of a stream that is due at a boundary.
     pub(crate) fn due_batch(&self, stream: StreamId, boundary: i64) -> Vec<NextEvent> {
         let batching = &self.batches[self.batching(stream).expect("a stream of batches")];
         let position = Position { time: boundary.saturating_sub(1), source: u32::MAX, offset: 0 };

@@ -1,4 +1,4 @@
-//! What is due at times: rows of hidden tables ([`tidemill_plan::Due`]), found by looking at all rows.
+//! Rows of tables that are due at times ([`tidemill_plan::Due`]), found by looking at all rows.
 
 use crate::{NextEvent, Record, Reference};
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use tidemill_model::{Position, Type, Value};
 use tidemill_plan::{Bound, Due, DueField, Origin, StreamId};
 
 impl Reference<'_> {
-    /// The events of a stream of what is due at a boundary, in order.
+    /// Returns the events of a stream of what is due at a boundary, in order.
     pub fn due(&self, stream: StreamId, boundary: i64) -> Vec<NextEvent> {
         let Some(due) = self.due_of(stream) else { return self.due_batch(stream, boundary) };
         let mut rows = self.table(due.table);
@@ -26,9 +26,10 @@ impl Reference<'_> {
                 rows.extend(self.table(of));
             }
         } else {
-            rows.retain(|row| row[due.due] == Value::Int(boundary));
+            rows.retain(|row| row[due.due].word() == Some(boundary));
             if due.is_by_key() {
-                rows.sort_by(|a, b| by_key(&a[..due.due], &b[..due.due]));
+                let key = &self.program.tables[due.table].key;
+                rows.sort_by(|a, b| by_key(key, a, b));
             } else {
                 rows.sort_by_key(|row| row[due.first].word());
             }
@@ -44,7 +45,7 @@ impl Reference<'_> {
         rows.into_iter().enumerate().map(event).collect()
     }
 
-    /// The rows of one table that wake next, if they do so at a time or before.
+    /// Returns the rows of one table that wake next, if they do so at a time or before.
     pub fn wakes(&self, through: i64) -> Vec<NextEvent> {
         let next = |stream: StreamId| {
             let due = self.due_of(stream).filter(|due| due.is_wakes())?;
@@ -67,12 +68,12 @@ impl Reference<'_> {
         self.last_time = Some(last.max(time));
     }
 
-    /// The greatest time that was shown.
+    /// Returns the greatest time that was shown.
     pub(crate) fn shown(&self) -> Option<i64> {
         self.sources.iter().map(|source| source.time_max.unwrap_or(i64::MIN).max(source.punctuated)).max()
     }
 
-    /// The end of time: everything that is open closes. No tick comes beyond the greatest time that was shown.
+    /// Ends time: everything that is open closes. No tick comes beyond the greatest time that was shown.
     pub fn end(&mut self) {
         if let (Some(last), Some(shown)) = (self.last_time, self.shown()) {
             self.run_until(shown, Some(last));
@@ -83,8 +84,8 @@ impl Reference<'_> {
         self.run_streams_until(&self.program.dues(), i64::MAX, None);
     }
 
-    /// What is due at a time of its own. `last`: the time of the last event, after which ticks go on; none if there are
-    /// none any more.
+    /// Runs what is due at a time of its own. `last`: the time of the last event, after which ticks go on; none if
+    /// there are none any more.
     fn run_until(&mut self, through: i64, last: Option<i64>) {
         let mut timed = self.program.dues();
         timed.retain(|&stream| self.is_timed(stream));
@@ -120,12 +121,12 @@ impl Reference<'_> {
         }
     }
 
-    /// Whether what is due of a stream has a time of its own.
+    /// Returns whether due rows of a stream have a time of their own.
     fn is_timed(&self, stream: StreamId) -> bool {
         self.program.streams[stream].origin.bound() != Some(Bound::Never)
     }
 
-    /// The rows that are due; none of batches.
+    /// Returns the rows that are due; none of batches.
     fn due_of(&self, stream: StreamId) -> Option<&Due> {
         match &self.program.streams[stream].origin {
             Origin::Due(due) => Some(due),
@@ -134,9 +135,9 @@ impl Reference<'_> {
     }
 }
 
-/// Keys have values of one type, column by column.
-fn by_key(a: &[Value], b: &[Value]) -> Ordering {
-    let columns = a.iter().zip(b).map(|pair| match pair {
+/// Compares keys, which have values of one type, column by column.
+fn by_key(key: &[usize], a: &Record, b: &Record) -> Ordering {
+    let columns = key.iter().map(|&column| match (&a[column], &b[column]) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Str(a), Value::Str(b)) => a.cmp(b),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
@@ -156,7 +157,7 @@ fn value(due: &Due, field: &DueField, row: &Record, boundary: i64) -> Value {
     }
 }
 
-/// A time of this type.
+/// Returns a time of this type.
 pub(crate) fn time_of(ty: Type, units: i64) -> Value {
     if ty == Type::Int { Value::Int(units) } else { Value::Time(units) }
 }

@@ -19,7 +19,7 @@ struct Long([u32; LIMBS]);
 impl Long {
     const ZERO: Long = Long([0; LIMBS]);
 
-    /// An integer × 2^`shift`.
+    /// Returns an integer × 2^`shift`.
     fn of(value: i128, shift: usize) -> Long {
         let mut long = Long::ZERO;
         for bit in (0..128).filter(|bit| value.unsigned_abs() >> bit & 1 == 1) {
@@ -48,7 +48,7 @@ impl Long {
         self.bit(LIMBS * 32 - 1)
     }
 
-    /// Divided by a count, and rounded to a float once.
+    /// Returns the sum divided by a count, and rounded to a float once.
     fn mean(&self, count: i64) -> f64 {
         let count = u128::try_from(count).expect("a count is positive");
         let mut rest = 0_u128;
@@ -71,7 +71,7 @@ impl Long {
     }
 }
 
-/// The exact quotient of an integer and a count, rounded once.
+/// Returns the exact quotient of an integer and a count, rounded once.
 pub fn quotient(sum: i128, count: i64) -> f64 {
     Long::of(sum, -UNIT as usize).mean(count)
 }
@@ -81,7 +81,7 @@ pub fn quotient(sum: i128, count: i64) -> f64 {
 pub struct Exact(BTreeMap<i64, Long>);
 
 impl Exact {
-    /// Of one value.
+    /// Returns the sum of one value.
     pub fn of(value: f64) -> Exact {
         let counted = [value.is_nan(), value == f64::INFINITY, value == f64::NEG_INFINITY];
         if let Some(at) = counted.iter().position(|&is| is) {
@@ -99,7 +99,7 @@ impl Exact {
         Exact(BTreeMap::from([((exponent + 1117).div_euclid(BAND as i64), Long::of(signed, shift as usize))]))
     }
 
-    /// With the values of another.
+    /// Returns the sum with the values of another.
     pub fn plus(&self, other: &Exact) -> Exact {
         let mut bands = self.0.clone();
         for (band, long) in &other.0 {
@@ -128,23 +128,23 @@ impl Exact {
         self.0.values().fold(Long::ZERO, |all, long| all.plus(long))
     }
 
-    /// The sum, rounded once.
+    /// Returns the sum, rounded once.
     pub fn total(&self) -> f64 {
         self.special().unwrap_or_else(|| self.all().mean(1))
     }
 
-    /// The sum divided by the count; the exact quotient, rounded once, where only the sum is too large.
+    /// Returns the sum divided by the count; the exact quotient, rounded once, where only the sum is too large.
     pub fn mean(&self, count: i64) -> f64 {
         let total = self.total();
         if total.is_infinite() && self.special().is_none() { self.all().mean(count) } else { total / count as f64 }
     }
 
-    /// Where a band's integer begins.
+    /// Returns the place where a band's integer begins.
     fn place(band: i64) -> usize {
         if COUNTED.contains(&band) { 0 } else { band as usize * BAND }
     }
 
-    /// The integer of a band: 192 bits in units of the band.
+    /// Returns the integer of a band: 192 bits in units of the band.
     pub fn band(&self, band: i64) -> [u8; 24] {
         let long = self.0.get(&band).unwrap_or(&Long::ZERO);
         let bit = |at: usize| u8::from(long.bit(Exact::place(band) + at));

@@ -1,50 +1,50 @@
 //! Expressions: operands left to right, the first failure is the result.
 
 use crate::Record;
-use crate::arithmetic::{cast, float, word};
+use crate::arithmetic::{cast, float, math, word};
 use crate::limits::Sums;
 use std::cmp::Ordering;
 use tidemill_model::Value;
 use tidemill_plan::typed::{Expr, Node};
 use tidemill_plan::{CompareOp, Edge, LocalId, LoopId, OutputField, ReasonId, RoleId, TextOp, TextTest};
 
-/// What an expression can see. Analysis has made sure that it asks for nothing that is not there.
+/// The values that an expression can use. Analysis has made sure that it asks for nothing that is not there.
 pub trait Scope {
-    /// A field of the event.
+    /// Returns a field of the event.
     fn field(&self, index: usize) -> &Value;
 
-    /// A column of the element that a loop is at.
+    /// Returns a column of the element that a loop is at.
     fn element(&self, _loop_id: LoopId, _column: usize) -> &Value {
         unreachable!("no list loop runs here")
     }
 
-    /// A local variable.
+    /// Returns a local variable.
     fn local(&self, _local: LocalId) -> &Value {
         unreachable!("there are no locals here")
     }
 
-    /// A cell of a role's row as of now.
+    /// Returns a cell of a role's row as of now.
     fn cell(&self, _role: RoleId, _element: Option<LoopId>, _column: usize) -> Result<Value, ReasonId> {
         unreachable!("there are no roles here")
     }
 
-    /// What was counted so far.
+    /// Returns the sums counted so far.
     fn sums(&self) -> &Sums {
         unreachable!("nothing is counted here")
     }
 
-    /// Whether a role's row exists as of now.
+    /// Returns whether a role's row exists as of now.
     fn exists(&self, _role: RoleId, _element: Option<LoopId>) -> bool {
         unreachable!("there are no roles here")
     }
 
-    /// How many rows a role has that is all rows of its table.
+    /// Returns the number of rows of a role that is all rows of its table.
     fn rows(&self, _role: RoleId) -> usize {
         unreachable!("there are no roles here")
     }
 }
 
-/// The fields of a new event.
+/// Returns the fields of a new event.
 pub fn output_fields(fields: &[OutputField], scope: &dyn Scope) -> Result<Record, ReasonId> {
     let value = |field: &OutputField| match field {
         OutputField::Value(expr) => evaluate(expr, scope),
@@ -53,7 +53,7 @@ pub fn output_fields(fields: &[OutputField], scope: &dyn Scope) -> Result<Record
     fields.iter().map(value).collect()
 }
 
-/// The value of an expression, or the reason why there is none.
+/// Returns the value of an expression, or the reason why there is none.
 pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
     let eval = |e: &Expr| evaluate(e, scope);
     let text = |e: &Expr| eval(e).map(|v| bytes(&v).to_vec());
@@ -86,6 +86,10 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
             let (left, right) = (as_float(left)?, as_float(right)?);
             Value::Float(float(*op, left, right).ok_or(*reason)?)
         }
+        Node::Math { op, arguments, reason } => {
+            let arguments = arguments.iter().map(as_float).collect::<Result<Vec<_>, _>>()?;
+            Value::Float(math(*op, &arguments).ok_or(*reason)?)
+        }
         Node::WordNeg { value, reason } => of_word(as_word(value)?.checked_neg(), *reason)?,
         Node::WordAbs { value, reason } => of_word(as_word(value)?.checked_abs(), *reason)?,
         Node::FloatNeg(value) => Value::Float(-as_float(value)?),
@@ -115,9 +119,13 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
         Node::Text { op, value } => match (op, eval(value)?) {
             (TextOp::Lower, Value::Str(text)) => Value::Str(text.to_lowercase()),
             (TextOp::Upper, Value::Str(text)) => Value::Str(text.to_uppercase()),
-            (TextOp::Strip, Value::Str(text)) => Value::Str(text.trim().to_owned()),
+            (TextOp::Strip, Value::Str(text)) => Value::Str(crate::arithmetic::stripped(&text).to_owned()),
             (_, other) => panic!("{other} where a text belongs"),
         },
+        Node::TextCall { op, arguments, reason } => {
+            let arguments = arguments.iter().map(eval).collect::<Result<Vec<_>, _>>()?;
+            crate::texts::call(*op, &arguments).ok_or(*reason)?
+        }
         Node::TextTest { op, left, right } => {
             let (left, right) = (text(left)?, text(right)?);
             Value::Bool(match op {
@@ -152,6 +160,7 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
         Node::Period { edge: Edge::End, periods, time, reason } => {
             of_word(crate::periods::end(periods, as_word(time)?), *reason)?
         }
+        Node::DatePart { part, zone, time } => Value::Int(crate::dates::part(*part, zone, as_word(time)?)),
         Node::Pack(values) => {
             let values = values.iter().map(eval).collect::<Result<Vec<_>, _>>()?;
             Value::Bytes(crate::records::pack(&values))
@@ -169,7 +178,7 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
     })
 }
 
-/// Order of two non-null values of one type; none where one is NaN.
+/// Compares two non-null values of one type; none where one is NaN.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Bool(l), Value::Bool(r)) => Some(l.cmp(r)),

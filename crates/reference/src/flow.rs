@@ -1,4 +1,4 @@
-//! How one event flows: through filters and maps to transactions, and on to what these emit.
+//! The flow of one event: through filters and maps to transactions, and on to what these emit.
 
 use crate::expression::{Scope, evaluate, output_fields};
 use crate::limits::Sums;
@@ -15,7 +15,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// The transactions that the event arrives at, in order, each with the event as it is there.
+    /// Returns the transactions that the event arrives at, in order, each with the event as it is there.
     fn at<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (TransactionId, &'a Record)> {
         program.streams[self.root].deliveries.iter().filter_map(|delivery| {
             let stream = program.transactions[delivery.transaction].inputs[delivery.input];
@@ -160,7 +160,7 @@ impl Reference<'_> {
     }
 }
 
-/// What a filter or map makes of an event.
+/// Returns the event that a filter or map makes of an event; none if the filter leaves it out.
 fn derive(origin: &Origin, event: &Record, limits: Limits) -> Result<Option<Record>, ReasonId> {
     let scope = EventScope { event, sums: Sums::new(limits) };
     match origin {

@@ -22,6 +22,7 @@
 mod arithmetic;
 mod aside;
 mod batches;
+mod dates;
 mod due;
 mod exact;
 mod expression;
@@ -34,6 +35,7 @@ mod records;
 mod selection;
 mod synopsis;
 mod table;
+mod texts;
 mod trace;
 mod transaction;
 mod window;
@@ -49,12 +51,12 @@ pub use window::text as window_text;
 /// The values of an event or row, in the order of its schema or columns.
 type Record = Vec<Value>;
 
-/// What became of the events that one transaction ran on.
+/// The outcomes of the events that one transaction ran on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransactionCounts {
-    /// How many committed.
+    /// The number that committed.
     pub committed: u64,
-    /// How many aborted, by index into [`tidemill_plan::Transaction::reasons`].
+    /// The numbers that aborted, by index into [`tidemill_plan::Transaction::reasons`].
     pub aborted: Vec<u64>,
 }
 
@@ -62,11 +64,11 @@ pub struct TransactionCounts {
 pub struct Reference<'p> {
     program: &'p Program,
     tables: TiVec<TableId, Table>,
-    /// By stream.
+    /// The events of each stream, by stream.
     outputs: TiVec<StreamId, Vec<Record>>,
-    /// By transaction.
+    /// The counts of each transaction, by transaction.
     counts: TiVec<TransactionId, TransactionCounts>,
-    /// By split: the first of each source, then those that joined.
+    /// The state of each split, by split: the first of each source, then those that joined.
     sources: Vec<Source>,
     /// Late and bad records of sources in splits that wait for their order.
     aside: aside::Waiting,
@@ -76,26 +78,26 @@ pub struct Reference<'p> {
     anchor: Option<i64>,
     /// The streams of batches.
     batches: Vec<batches::Batching>,
-    /// Whether rows of tables are due at times.
+    /// A flag: whether rows of tables are due at times.
     has_due: bool,
-    /// Of the event at hand, where it is to be noted.
+    /// The traces of the event at hand, if they are to be noted.
     traces: Option<Vec<TransactionTrace>>,
 }
 
 /// An event that is held.
 struct Held {
     record: Record,
-    /// Whether it is late, and stands at another time than it holds.
+    /// A flag: whether it is late, and stands at another time than it holds.
     is_late: bool,
 }
 
-/// How far a source has come, or one of its splits.
+/// The state of a source, or of one of its splits: how far it was read.
 struct Source {
-    /// The source's number, and the split's in it.
+    /// The number of the source, and the number of the split in the source.
     place: (usize, usize),
     stream: StreamId,
     offset: u64,
-    /// Without event time: the next counter.
+    /// The next counter, without event time.
     counter: i64,
     /// Its events are sent, and have anchored positions: none has a counter.
     is_sent: bool,
@@ -105,9 +107,9 @@ struct Source {
     punctuated: i64,
     /// The mark with which it began.
     begin: i64,
-    /// Whether it is a split of a source that may have several.
+    /// A flag: whether it is a split of a source that may have several.
     is_split: bool,
-    /// Whether nothing comes any more, and whether further splits of its source may join.
+    /// A flag: whether nothing comes any more; and below, whether further splits of its source may join.
     ended: bool,
     is_open: bool,
     /// Admitted and not let through, by time and offset.
@@ -119,7 +121,7 @@ struct Source {
 }
 
 impl Source {
-    /// The time below which nothing of it comes, as a number without overflow.
+    /// Returns the time below which nothing of it comes, as a number without overflow.
     fn mark(&self, lateness: i64) -> i128 {
         let promised = i128::from(self.punctuated.max(self.begin));
         // It is a time, where a lateness is below zero too.
@@ -127,13 +129,14 @@ impl Source {
         self.time_max.map(of_last).map_or(promised, |mark| mark.max(promised))
     }
 
-    /// Where a late or bad record stands that comes now.
+    /// Returns the time at which a late or bad record stands that comes now.
     fn stands(&self, lateness: i64) -> i64 {
         let mark = i64::try_from(self.mark(lateness)).expect("a mark is a time");
         self.time_max.map_or(mark, |last| last.max(mark))
     }
 
-    /// An event that stands at a time, on the root that it comes on: a late one has this time as a further field.
+    /// Returns an event that stands at a time, on the root that it comes on: a late one has this time as a further
+    /// field.
     fn event(&self, time: i64, Held { mut record, is_late }: Held) -> (StreamId, Record) {
         let Some((late, ty)) = self.late.filter(|_| is_late) else { return (self.stream, record) };
         record.push(Value::from_word(ty, time));
@@ -160,7 +163,7 @@ impl Source {
     }
 }
 
-/// The root of a source's late events, where they are inputs, and the type of times.
+/// Returns the root of a source's late events, where they are inputs, and the type of times.
 fn late_of(program: &Program, source: StreamId) -> Option<(StreamId, Type)> {
     let (id, stream) = program.streams.iter_enumerated().find(|(_, s)| s.origin == Origin::LateRoot(source))?;
     Some((id, stream.schema.fields.last()?.scalar_type()?.ty))
@@ -173,16 +176,16 @@ pub struct NextEvent {
     pub root: StreamId,
     /// Its place. What is due has the time before its boundary, and no source.
     pub position: Position,
-    /// Which split of its source it is of.
+    /// The split of its source.
     pub split: usize,
-    /// Whether the offset is that in the source, not only one in the right order.
+    /// A flag: whether the offset is that in the source, not only one in the right order.
     pub is_known: bool,
     /// Its values.
     pub event: Vec<Value>,
 }
 
 impl<'p> Reference<'p> {
-    /// An application before its first event, with empty tables.
+    /// Makes an application before its first event, with empty tables.
     pub fn new(program: &'p Program) -> Self {
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
         let counts = |reasons: &Vec<String>| TransactionCounts { committed: 0, aborted: vec![0; reasons.len()] };
@@ -207,7 +210,7 @@ impl<'p> Reference<'p> {
         }
     }
 
-    /// A further split of a source joins, with a mark; none if it is there from the start. It has the next number among
+    /// Adds a further split of a source, with a mark; none if it is there from the start. It has the next number among
     /// all splits.
     pub fn join(&mut self, source: usize, mark: Option<i64>) {
         let number = self.sources.iter().filter(|of| of.place.0 == source).count();
@@ -248,7 +251,8 @@ impl<'p> Reference<'p> {
         });
     }
 
-    /// The position of a split's next record, and whether it is late; none where it is and late events are no inputs.
+    /// Returns the position of a split's next record, and whether it is late; none where it is and late events are no
+    /// inputs.
     fn admit(&mut self, split: usize, record: &Record) -> Option<(Position, bool)> {
         let state = &mut self.sources[split];
         let stream = &self.program.streams[state.stream];
@@ -345,8 +349,8 @@ impl<'p> Reference<'p> {
         position.is_some()
     }
 
-    /// The first event in position order among the next `passing` of each source that is not sent, which then has one
-    /// less. None where all are 0; panics where more are let through than are held.
+    /// Returns the first event in position order among the next `passing` of each source that is not sent, which then
+    /// has one less. None where all are 0; panics where more are let through than are held.
     pub fn next_event(&mut self, passing: &mut [u64]) -> Option<NextEvent> {
         let first = |s: &usize| *self.sources[*s].held.keys().next().expect("what is let through is held");
         let open = (0..passing.len()).filter(|&s| passing[s] > 0 && !self.sources[s].is_sent);
@@ -355,14 +359,14 @@ impl<'p> Reference<'p> {
         Some(self.next_of(source))
     }
 
-    /// The time of the event that [`Reference::next_event`] gives.
+    /// Returns the time of the event that [`Reference::next_event`] gives.
     pub fn next_time(&self, passing: &[u64]) -> Option<i64> {
         let first = |s: usize| Some(self.sources[s].held.keys().next()?.0);
         let open = (0..passing.len()).filter(|&s| passing[s] > 0 && !self.sources[s].is_sent);
         open.filter_map(first).min()
     }
 
-    /// The next held event of a source; panics if there is none.
+    /// Returns the next held event of a source; panics if there is none.
     pub fn next_of(&mut self, source: usize) -> NextEvent {
         let state = &mut self.sources[source];
         let ((time, offset), event) = state.held.pop_first().expect("just looked at");
@@ -377,14 +381,26 @@ impl<'p> Reference<'p> {
         self.anchor = self.anchor.max(time);
     }
 
+    /// Returns the time at which what is sent stands now; none as long as no time was shown.
+    pub fn anchored(&self) -> Option<i64> {
+        self.anchor
+    }
+
+    /// Gives an event that is run next the time of its position, where it has a field for that.
+    pub fn fill(&self, next: &mut NextEvent) {
+        let stream = &self.program.streams[next.root];
+        if let Some(field) = stream.filled_time() {
+            let ty = stream.schema.fields[field].scalar_type().expect("a time is a scalar").ty;
+            next.event[field] = Value::from_word(ty, self.anchor.unwrap_or_else(|| least_time(ty)));
+        }
+    }
+
     /// Runs an event that was let through, with its whole cascade.
     pub fn process(&mut self, mut next: NextEvent) {
+        self.fill(&mut next);
         let stream = &self.program.streams[next.root];
         match (&stream.origin, stream.filled_time()) {
-            (_, Some(field)) => {
-                let ty = stream.schema.fields[field].scalar_type().expect("a time is a scalar").ty;
-                next.event[field] = Value::from_word(ty, self.anchor.unwrap_or_else(|| least_time(ty)));
-            }
+            (_, Some(_)) => {}
             // Behind a result that completes with an instant, the next one begins.
             (Origin::Batch(_), None) => self.anchor(next.position.time.checked_add(1)),
             (Origin::Due(due), None) if !due.begins_instant() => self.anchor(next.position.time.checked_add(1)),
@@ -395,19 +411,19 @@ impl<'p> Reference<'p> {
         self.process_with_batches(next.root, next.event);
     }
 
-    /// The same, noting everything that its transactions do.
+    /// Processes an event, noting everything that its transactions do.
     pub fn process_traced(&mut self, next: NextEvent) -> Vec<TransactionTrace> {
         self.traces = Some(Vec::new());
         self.process(next);
         self.traces.take().unwrap_or_default()
     }
 
-    /// How many events of a source are held back.
+    /// Returns the number of events of a source that are held back.
     pub fn held(&self, source: usize) -> u64 {
         self.sources[source].held.len() as u64
     }
 
-    /// How many records of a source were taken.
+    /// Returns the number of records of a source that were taken.
     pub fn taken(&self, source: usize) -> u64 {
         self.sources[source].offset
     }
@@ -417,17 +433,17 @@ impl<'p> Reference<'p> {
         std::mem::take(&mut self.outputs[stream])
     }
 
-    /// Everything that was emitted on a stream so far, in order.
+    /// Returns everything that was emitted on a stream so far, in order.
     pub fn output(&self, stream: StreamId) -> &[Vec<Value>] {
         &self.outputs[stream]
     }
 
-    /// The rows of a table in the order of their keys, values in column order.
+    /// Returns the rows of a table in the order of their keys, values in column order.
     pub fn table(&self, table: TableId) -> Vec<Vec<Value>> {
         self.tables[table].rows()
     }
 
-    /// By transaction, how many events committed and aborted.
+    /// Returns the numbers of events that committed and aborted, by transaction.
     pub fn counts(&self) -> &TiSlice<TransactionId, TransactionCounts> {
         &self.counts
     }

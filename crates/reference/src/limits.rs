@@ -1,4 +1,4 @@
-//! What one transaction, filter or map has done, against the limits of the program.
+//! The sums of one transaction, filter or map, against the limits of the program.
 
 use std::cell::Cell;
 use tidemill_model::Value;
@@ -16,7 +16,7 @@ impl Sums {
         Sums { limits, steps: Cell::new(0), memory: Cell::new(0) }
     }
 
-    /// The bytes of a text that is read or made.
+    /// Returns the bytes of a text that is read or made.
     pub fn text(&self, measure: Measure, value: &Value, reason: ReasonId) -> Result<(), ReasonId> {
         let len = bytes(value);
         match measure {
@@ -25,7 +25,7 @@ impl Sums {
         }
     }
 
-    /// What a statement counts on this event.
+    /// Adds the count of a statement on this event.
     pub fn count(&self, count: Count, event: &[Value], reason: ReasonId) -> Result<(), ReasonId> {
         match count {
             Count::Steps(steps) => add(&self.steps, steps, self.limits.steps, reason),
@@ -45,7 +45,7 @@ fn add(sum: &Cell<i64>, amount: i64, limit: i64, reason: ReasonId) -> Result<(),
     if sum.get() > limit { Err(reason) } else { Ok(()) }
 }
 
-/// The bytes of a text; of anything else none.
+/// Returns the bytes of a text; of anything else none.
 fn bytes(value: &Value) -> i64 {
     match value {
         Value::Str(text) => text.len() as i64,

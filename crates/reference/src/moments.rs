@@ -45,7 +45,7 @@ impl Whole {
         Whole(digits.collect()).short()
     }
 
-    /// Of a number that is not less.
+    /// Subtracts a number that is not greater.
     fn minus(&self, other: &Whole) -> Whole {
         let mut borrow = 0;
         let digits = (0..self.0.len()).map(|at| {
@@ -72,7 +72,7 @@ impl Whole {
         product
     }
 
-    /// × 2^`bits`
+    /// Returns the number times 2^`bits`.
     fn raised(&self, bits: usize) -> Whole {
         let mut digits = vec![0; bits / 32];
         digits.extend(self.times(&Whole::of(1 << (bits % 32))).0);
@@ -128,7 +128,8 @@ impl Signed {
     }
 }
 
-/// How many values there are, how many are no finite numbers, the sum of the others, and that of their squares.
+/// The moments of values: their number, the number of those that are not finite, the sum of the others, and that of
+/// their squares.
 #[derive(Clone, Debug, Default)]
 pub struct Moments {
     count: u64,
@@ -138,7 +139,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Of one value.
+    /// Returns the moments of one value.
     pub fn of(value: &Value) -> Moments {
         let (negative, whole) = match *value {
             Value::Float(x) if !x.is_finite() => return Moments { count: 1, odd: 1, ..Moments::default() },
@@ -152,7 +153,7 @@ impl Moments {
         Moments { count: 1, odd: 0, sum: Signed::of(negative, whole), squares }
     }
 
-    /// With the values of others.
+    /// Returns the moments with the values of others.
     pub fn plus(&self, other: &Moments) -> Moments {
         Moments {
             count: self.count + other.count,
@@ -162,7 +163,7 @@ impl Moments {
         }
     }
 
-    /// A variance or standard deviation of values of a type; none of too few.
+    /// Returns a variance or standard deviation of values of a type; none of too few.
     pub fn read(&self, aggregate: Aggregate, ty: Type) -> Option<f64> {
         let is_sample = matches!(aggregate, Aggregate::Variance | Aggregate::Stddev);
         let less = u64::from(is_sample);
@@ -191,7 +192,7 @@ impl Moments {
         }))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = [self.count.to_le_bytes(), self.odd.to_le_bytes()].concat();
         for sum in [&self.sum, &self.squares] {
@@ -204,7 +205,7 @@ impl Moments {
         bytes
     }
 
-    /// What bytes say.
+    /// Reads moments from bytes.
     pub fn decode(bytes: &[u8]) -> Moments {
         let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
         let mut word = || words.next().expect("a number");
@@ -220,15 +221,15 @@ impl Moments {
     }
 }
 
-/// The float of such bits, which is not negative, in units of 2^-1074. Of infinity it is 2^1024.
+/// Returns the float of such bits, which is not negative, in units of 2^-1074. Of infinity it is 2^1024.
 fn units(bits: u64) -> Whole {
     let (exponent, fraction) = (bits >> 52, bits % (1 << 52));
     let significand = fraction + if exponent > 0 { 1 << 52 } else { 0 };
     Whole::of(significand.into()).raised(exponent.max(1) as usize - 1)
 }
 
-/// The float nearest to a number that is not negative, of two the even one: `compare` tells on which side of the number a
-/// candidate is, which is in units of 2^-1075.
+/// Returns the float nearest to a number that is not negative, of two the even one: `compare` tells on which side of
+/// the number a candidate is, which is in units of 2^-1075.
 fn nearest(compare: impl Fn(&Whole) -> Ordering) -> f64 {
     let (mut low, mut high) = (0, f64::INFINITY.to_bits());
     // The greatest float that is not greater, or infinity.
@@ -247,7 +248,7 @@ fn nearest(compare: impl Fn(&Whole) -> Ordering) -> f64 {
     f64::from_bits(low + u64::from(up))
 }
 
-/// The bytes of a window with one more value.
+/// Returns the bytes of a window with one more value.
 pub fn add(slices: Slices, bytes: &[u8], time: i64, value: &Value) -> Vec<u8> {
     let mut entries = decode(bytes);
     let now = now(slices, &entries, time);
@@ -265,7 +266,7 @@ pub fn add(slices: Slices, bytes: &[u8], time: i64, value: &Value) -> Vec<u8> {
     bytes
 }
 
-/// The moments of the last so many slices.
+/// Returns the moments of the values in the last `within` slices.
 pub fn within(slices: Slices, bytes: &[u8], time: i64, within: i64) -> Moments {
     let entries = decode(bytes);
     let now = now(slices, &entries, time);

@@ -3,17 +3,17 @@
 
 use tidemill_plan::{Periods, Unit, Zone};
 
-/// The end of the period that holds an instant.
+/// Returns the end of the period that holds an instant.
 pub fn end(periods: &Periods, instant: i64) -> Option<i64> {
     around(periods, instant).1.try_into().ok()
 }
 
-/// The start of the period that holds an instant.
+/// Returns the start of the period that holds an instant.
 pub fn start(periods: &Periods, instant: i64) -> i64 {
     around(periods, instant).0.try_into().unwrap_or(i64::MIN)
 }
 
-/// The start and the end of the period that holds an instant.
+/// Returns the start and the end of the period that holds an instant.
 fn around(Periods { unit, zone }: &Periods, instant: i64) -> (i128, i128) {
     let instant = i128::from(instant);
     let now = stretches(zone).into_iter().find(|stretch| instant < stretch.until).expect("the last one has no end");
@@ -46,13 +46,13 @@ fn stretches(zone: &Zone) -> Vec<Stretch> {
     stretches
 }
 
-/// The first instant at which the clock shows a time or a later one.
+/// Returns the first instant at which the clock shows a time or a later one.
 fn first(zone: &Zone, local: i128) -> i128 {
     let of = |stretch: Stretch| Some(stretch.from.max(local - stretch.offset)).filter(|at| *at < stretch.until);
     stretches(zone).into_iter().find_map(of).expect("the last one has no end")
 }
 
-/// Where the period of a local time begins.
+/// Returns the beginning of the period of a local time.
 fn unit_of(unit: Unit, local: i128) -> i128 {
     match unit {
         Unit::Span { length, origin } => {
@@ -78,7 +78,7 @@ fn unit_of(unit: Unit, local: i128) -> i128 {
     }
 }
 
-/// Where the next period begins after one that begins at a local time.
+/// Returns the beginning of the period after one that begins at a local time.
 fn following(unit: Unit, begins: i128) -> i128 {
     match unit {
         Unit::Span { length, .. } => begins + i128::from(length),
@@ -91,7 +91,7 @@ fn following(unit: Unit, begins: i128) -> i128 {
 
 const DAY: i128 = 86_400_000_000;
 
-/// The length of a month, counted from January 1970.
+/// Returns the length of a month, counted from January 1970.
 fn length_of(month: i128) -> i128 {
     let year = 1970 + month.div_euclid(12);
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

@@ -3,7 +3,7 @@
 use tidemill_model::{Type, Value};
 use tidemill_plan::{Slices, Window, record_nulls};
 
-/// The bytes of a window with one more record.
+/// Returns the bytes of a window with one more record.
 pub fn add(slices: Slices, bytes: &[u8], time: i64, record: &[u8]) -> Vec<u8> {
     let now = time.div_euclid(slices.slide);
     let mut kept = Vec::new();
@@ -17,14 +17,14 @@ pub fn add(slices: Slices, bytes: &[u8], time: i64, record: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The bytes of a window with the last record of each slice, and one more record.
+/// Returns the bytes of a window with the last record of each slice, and one more record.
 pub fn replace(slices: Slices, bytes: &[u8], time: i64, record: &[u8]) -> Vec<u8> {
     let now = time.div_euclid(slices.slide);
     let last = entries(bytes).last().filter(|(_, slice, _)| *slice == now);
     add(slices, &bytes[..last.map_or(bytes.len(), |(at, ..)| at)], time, record)
 }
 
-/// Where the next record of the last `within` slices begins; −1 if there is none.
+/// Returns the place where the next record of the last `within` slices begins; −1 if there is none.
 pub fn next(window: &Window, bytes: &[u8], time: i64, within: i64, after: i64) -> i64 {
     let slices = window.slices().expect("a window of records");
     let now = time.div_euclid(slices.slide);
@@ -32,7 +32,7 @@ pub fn next(window: &Window, bytes: &[u8], time: i64, within: i64, after: i64) -
     entries(bytes).find(is_next).map_or(-1, |(at, ..)| at as i64)
 }
 
-/// A value of the record in the entry that begins at `at`.
+/// Returns a value of the record in the entry that begins at `at`.
 pub fn field(bytes: &[u8], at: i64, of: usize, field: usize, ty: Type) -> Value {
     let (_, _, record) = entries(bytes).find(|(start, ..)| *start as i64 == at).expect("a record begins there");
     let word = |start: usize| i64::from_le_bytes(record[start..start + 8].try_into().expect("8 bytes"));
@@ -53,7 +53,7 @@ pub fn field(bytes: &[u8], at: i64, of: usize, field: usize, ty: Type) -> Value 
     }
 }
 
-/// Values as a record.
+/// Packs values as a record.
 pub fn pack(values: &[Value]) -> Vec<u8> {
     let mut nulls = vec![0u64; values.len().div_ceil(64)];
     let (mut words, mut texts) = (Vec::new(), Vec::<u8>::new());
@@ -86,7 +86,7 @@ fn is_within(slice: i64, now: i64, slices: i64) -> bool {
     i128::from(slice) > i128::from(now) - i128::from(slices)
 }
 
-/// Where each entry begins, its slice, and its record.
+/// Returns the place where each entry begins, its slice, and its record.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = (usize, i64, &[u8])> {
     let mut at = 0;
     let word = |at: usize| i64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));

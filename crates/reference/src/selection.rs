@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use tidemill_model::Value;
 use tidemill_plan::{Direction, Order, ReasonId, Selection, Test};
 
-/// The keys of the chosen rows, in their order. `evaluate` gives the values of expressions; where one fails, no row is
-/// chosen.
+/// Returns the keys of the chosen rows, in their order. `evaluate` gives the values of expressions; where one fails, no
+/// row is chosen.
 pub fn chosen(
     selection: &Selection,
     table: &Table,
@@ -41,7 +41,7 @@ pub fn chosen(
     ranked
 }
 
-/// Whether a value has a rank: `None` and NaN have none.
+/// Returns whether a value has a rank: `None` and NaN have none.
 fn is_ranked(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -56,8 +56,8 @@ fn is_within(value: &Value, low: &Value, high: &Value) -> bool {
     is_ranked(value) && above && below
 }
 
-/// The order of two values of one column, if they have one: false before true, words by number, floats by IEEE, text and
-/// bytes by their bytes.
+/// Returns the order of two values of one column, if they have one: false before true, words by number, floats by IEEE,
+/// text and bytes by their bytes.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Null, _) | (_, Value::Null) => None,

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tidemill_model::{Type, Value};
 use tidemill_plan::{Ask, COUNTER_ROWS, COUNTERS, REGISTERS, Slices, Synopsis, Window};
 
-/// What is known of the values of one slice.
+/// The slice of a synopsis, and its bytes.
 type Known = (i64, Vec<u8>);
 
-/// The bytes of a window with one more value.
+/// Returns the bytes of a window with one more value.
 pub fn add(
     window: &Window,
     (of, slices): (Synopsis, Option<Slices>),
@@ -58,7 +58,7 @@ pub fn add(
     bytes
 }
 
-/// What the synopses of the last `within` slices say together.
+/// Returns the common answer of the synopses of the last `within` slices.
 pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, ask: Ask, argument: &Value) -> Value {
     let slices = window.slices();
     let entries = decode(slices, bytes);
@@ -89,7 +89,7 @@ pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, ask: Ask, arg
     }
 }
 
-/// What a window knows, for people.
+/// Returns a text for users that says what a window keeps.
 pub fn text(window: &Window, bytes: &[u8]) -> String {
     let slices = decode(window.slices(), bytes).len();
     format!("{window}, of {slices} slice{}", if slices == 1 { "" } else { "s" })
@@ -173,7 +173,7 @@ fn is_within(slice: i64, now: i64, count: i64) -> bool {
     i128::from(slice) > i128::from(now) - i128::from(count)
 }
 
-/// The slices, the oldest first; without slices, one of number 0.
+/// Returns the slices, the oldest first; without slices, one of number 0.
 fn decode(slices: Option<Slices>, mut bytes: &[u8]) -> Vec<Known> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {
@@ -198,14 +198,14 @@ fn hash(value: &Value) -> u64 {
     mix(hash)
 }
 
-/// The end of MurmurHash3.
+/// Returns the end of MurmurHash3.
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     x ^ (x >> 33)
 }
 
-/// Algorithm 6 of Ertl, 2017, with p = 12 and q = 52.
+/// Returns the number of distinct values that Algorithm 6 of Ertl, 2017, estimates, with p = 12 and q = 52.
 fn distinct(parts: &[&[u8]]) -> i64 {
     let (m, q) = (REGISTERS, 52);
     let registers: Vec<u8> = (0..m).map(|at| parts.iter().map(|part| part[at]).max().unwrap_or(0)).collect();
@@ -247,7 +247,7 @@ fn tau(x: f64) -> f64 {
 /// Numbers of buckets and how many values are in them.
 type Buckets = BTreeMap<i64, i64>;
 
-/// 64 buckets for each power of two.
+/// Returns the number of a value's bucket: there are 64 buckets for each power of two.
 fn bucket(ty: Type, value: &Value) -> i64 {
     let x = match (value, ty) {
         (Value::Float(x), _) => *x,
@@ -298,7 +298,7 @@ fn quantile(buckets: &Buckets, part: f64) -> Option<f64> {
     Some(if bucket < 0 { -size } else { size })
 }
 
-/// The counter of a value in each row.
+/// Returns the counter of a value in each row.
 fn counters_of(value: &Value) -> Vec<usize> {
     let of_row = |row: usize| {
         let hash = hash(value).wrapping_add((row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));

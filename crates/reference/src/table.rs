@@ -36,7 +36,7 @@ impl Table {
         self.rows.remove(key);
     }
 
-    /// The keys of all rows, in order.
+    /// Returns the keys of all rows, in order.
     pub fn keys(&self) -> Vec<Key> {
         self.rows.keys().cloned().collect()
     }
@@ -46,7 +46,7 @@ impl Table {
     }
 }
 
-/// A row under `key` with defaults in all other columns.
+/// Returns a row under `key` with defaults in all other columns.
 pub fn default_row(table: &plan::Table, key: &Key) -> Record {
     let mut row: Record = table.columns.iter().map(|column| column.default.clone().unwrap_or(Value::Null)).collect();
     for (&column, value) in table.key.iter().zip(&key.0) {
@@ -55,7 +55,7 @@ pub fn default_row(table: &plan::Table, key: &Key) -> Record {
     row
 }
 
-/// Order of two key values of one type: false < true, words by number, text and bytes by bytes.
+/// Compares two key values of one type: false < true, words by number, text and bytes by bytes.
 fn compare(left: &Value, right: &Value) -> Ordering {
     match (left, right) {
         (Value::Bool(l), Value::Bool(r)) => l.cmp(r),

@@ -1,19 +1,19 @@
-//! What a transaction did, step by step, for people.
+//! The steps of a transaction, for users.
 
 use tidemill_model::Value;
 use tidemill_plan::typed::Expr;
 use tidemill_plan::{ReasonId, RoleId, StreamId, TransactionId};
 
-/// One transaction on one event.
+/// The run of a transaction on an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransactionTrace {
-    /// Which.
+    /// The transaction.
     pub transaction: TransactionId,
     /// The event that it ran on.
     pub event: Vec<Value>,
-    /// What it did, in order; on an abort up to that.
+    /// Its steps, in order; on an abort up to that.
     pub steps: Vec<Step>,
-    /// Why it aborted, if it did.
+    /// The reason why it aborted, if it did.
     pub aborted: Option<ReasonId>,
     /// The root that it is nested in, if it had committed and another of that nest aborted.
     pub undone_with: Option<TransactionId>,
@@ -24,20 +24,20 @@ pub struct TransactionTrace {
 pub enum Step {
     /// Read a cell; no key where a column of it is null, no value where that was a reason to abort.
     Read {
-        /// Of the row in this role.
+        /// The role of the row.
         role: RoleId,
         /// Its key.
         key: Option<Vec<Value>>,
-        /// Whether there is such a row.
+        /// A flag: whether there is such a row.
         exists: bool,
         /// The column.
         column: usize,
-        /// What was read.
+        /// The value that was read.
         value: Option<Value>,
     },
     /// Asked whether a row exists.
     Looked {
-        /// That in this role.
+        /// The role of the row.
         role: RoleId,
         /// Its key.
         key: Option<Vec<Value>>,
@@ -46,41 +46,41 @@ pub enum Step {
     },
     /// Required something.
     Required {
-        /// What.
+        /// The condition.
         condition: Expr,
-        /// Why it would abort.
+        /// The reason for which it would abort.
         reason: ReasonId,
-        /// Whether it held; none where it could not be evaluated.
+        /// The result of the condition; none if it could not be evaluated.
         held: Option<bool>,
     },
     /// Set a cell.
     Wrote {
-        /// Of the row in this role.
+        /// The role of the row.
         role: RoleId,
         /// Its key.
         key: Vec<Value>,
         /// The column.
         column: usize,
-        /// To this.
+        /// The value that the cell was set to.
         value: Value,
     },
     /// Made a row.
     Inserted {
-        /// In this role.
+        /// The role of the row.
         role: RoleId,
         /// Its values in column order.
         row: Vec<Value>,
     },
     /// Removed a row.
     Deleted {
-        /// In this role.
+        /// The role of the row.
         role: RoleId,
         /// Its key.
         key: Vec<Value>,
     },
     /// Emitted an event.
     Emitted {
-        /// On this stream.
+        /// The stream of the event.
         stream: StreamId,
         /// Its values.
         event: Vec<Value>,

@@ -15,11 +15,11 @@ use tidemill_plan::{
 };
 use typed_index_collections::TiSlice;
 
-/// What a transaction came to.
+/// The outcome of a transaction.
 pub enum Outcome {
-    /// What it emitted, in order.
+    /// The transaction committed: the records that it emitted, in order.
     Committed(Vec<(StreamId, Record)>),
-    /// Why it did not commit, and the event for its `aborted` stream.
+    /// The reason why it did not commit, and the event for its `aborted` stream.
     Aborted(ReasonId, Record),
 }
 
@@ -58,7 +58,7 @@ pub fn run(
     }
 }
 
-/// The event for the `aborted` stream of a transaction that aborts with this reason before it does anything.
+/// Returns the event for the `aborted` stream of a transaction that aborts with this reason before it does anything.
 pub fn refuse(
     program: &Program,
     id: TransactionId,
@@ -69,7 +69,7 @@ pub fn refuse(
     Execution::begin(program, id, tables, event, false).aborted_event(reason)
 }
 
-/// Where to go on after a statement.
+/// The place to go on after a statement.
 #[derive(PartialEq)]
 enum Next {
     Statement,
@@ -93,16 +93,17 @@ struct Execution<'a> {
     emitted: Vec<(StreamId, Record)>,
     /// The keys that were read from rows before the body began; none where there was nothing to read.
     dependent: BTreeMap<RoleId, Option<Key>>,
-    /// Of each role that is not one row: the keys of its rows, in their order. Chosen ones are there before the transaction.
+    /// The keys of the rows of each role that is not one row, in their order. Chosen ones are there before the
+    /// transaction.
     scans: BTreeMap<RoleId, Vec<Option<Key>>>,
-    /// What it has counted against the limits.
+    /// The sums that it has counted against the limits.
     sums: Sums,
-    /// What it did so far, where that is to be noted. Reading notes, too, which changes nothing else.
+    /// Its steps so far, if they are to be noted. Reading notes, too, which changes nothing else.
     steps: Option<RefCell<Vec<Step>>>,
 }
 
 impl<'a> Execution<'a> {
-    /// A transaction that has read those of its keys that are read from rows.
+    /// Returns a transaction that has read those of its keys that are read from rows.
     fn begin(
         program: &'a Program,
         id: TransactionId,
@@ -141,13 +142,13 @@ impl<'a> Execution<'a> {
         run
     }
 
-    /// A key that is read from rows; none where there is nothing to read.
+    /// Returns a key that is read from rows; none where there is nothing to read.
     fn read_key(&self, role: &Role) -> Option<Key> {
         let values: Result<Vec<Value>, ReasonId> = role.key.iter().map(|part| evaluate(part, self)).collect();
         values.ok().filter(|values| !values.iter().any(Value::is_null)).map(Key)
     }
 
-    /// The key of a role for each row of another, while the local has the number of that row.
+    /// Returns the key of a role for each row of another, while the local has the number of that row.
     fn key_for_each(&mut self, role: &Role, rows: RoleId, local: LocalId) -> Vec<Option<Key>> {
         let mut keys = Vec::new();
         for number in 0..self.scans[&rows].len() {
@@ -259,7 +260,7 @@ impl Execution<'_> {
                 Next::Break => break,
                 Next::Return => return Ok(Next::Return),
             }
-            // What does not fit 64 bits is beyond any bound.
+            // A number that does not fit 64 bits is beyond any bound.
             next = value.checked_add(step);
         }
         self.at_rows.retain(|running| *running != local);
@@ -270,8 +271,8 @@ impl Execution<'_> {
         &self.transaction.roles[role]
     }
 
-    /// The key of a role's row, for the element of that loop where the role is over a list; none
-    /// where a column of it is null.
+    /// Returns the key of a role's row, for the element of that loop where the role is over a list; none where a column
+    /// of it is null.
     fn key(&self, role: RoleId, element: Option<LoopId>) -> Option<Key> {
         if let Some(key) = self.dependent.get(&role) {
             return key.clone();
@@ -288,7 +289,7 @@ impl Execution<'_> {
         (!key.iter().any(Value::is_null)).then_some(Key(key))
     }
 
-    /// The element that a running loop is at.
+    /// Returns the element that a running loop is at.
     fn current(&self, loop_id: LoopId) -> &Record {
         let at = self.running.iter().find(|(id, _)| *id == loop_id).expect("elements are used inside their loop");
         &elements(self.event, self.transaction.loops[loop_id])[at.1]
@@ -298,7 +299,7 @@ impl Execution<'_> {
         self.tables[self.role(role).table].get(key)
     }
 
-    /// The key of a role's row, for a change.
+    /// Returns the key of a role's row, for a change.
     fn key_for_change(&self, role: RoleId, element: Option<LoopId>) -> Result<Key, ReasonId> {
         self.key(role, element).ok_or(self.role(role).no_key)
     }
@@ -364,7 +365,7 @@ impl Execution<'_> {
         }
     }
 
-    /// The event for the `aborted` stream; the changes are undone already.
+    /// Returns the event for the `aborted` stream; the changes are undone already.
     fn aborted_event(&self, reason: ReasonId) -> Record {
         let mut event = self.event.clone();
         event.push(Value::Str(self.transaction.reasons[reason as usize].clone()));
@@ -390,7 +391,7 @@ impl Execution<'_> {
     }
 }
 
-/// The elements of a list field.
+/// Returns the elements of a list field.
 fn elements(event: &Record, field: usize) -> &[Record] {
     match &event[field] {
         Value::List(elements) => elements,
@@ -438,7 +439,7 @@ impl Scope for Execution<'_> {
 }
 
 impl Execution<'_> {
-    /// The value of a cell for a read.
+    /// Returns the value of a cell for a read.
     fn cell_of(&self, role: RoleId, element: Option<LoopId>, column: usize) -> Result<Value, ReasonId> {
         let Role { table, missing, no_row, no_key, .. } = self.role(role);
         let table = &self.program.tables[*table];
@@ -457,7 +458,7 @@ impl Execution<'_> {
     }
 }
 
-/// What a key expression may read: the event, and the element that the key is for.
+/// The values that a key expression may read: the event, and the element that the key is for.
 struct KeyScope<'a> {
     event: &'a Record,
     element: Option<&'a Record>,

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use tidemill_model::{Type, Value};
 use tidemill_plan::{Aggregate, BANDS, HOME_BAND, Keep, Window};
 
-/// What was added in one slice (`Slices`), or one value (`Distinct`, and `Last`, where all slices are 0).
+/// An entry: the values added in one slice (`Slices`), or one value (`Distinct`, and `Last`, where all slices are 0).
 #[derive(Clone)]
 enum Entry {
     Slice { slice: i64, count: i64, sum: Sum, least: Value, greatest: Value },
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// The bytes of a window with one more value.
+/// Returns the bytes of a window with one more value.
 pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
     match (window.keep, &value) {
         (Keep::Records(slices), Value::Bytes(record)) => return crate::records::add(slices, bytes, time, record),
@@ -97,7 +97,7 @@ pub fn add(window: &Window, bytes: &[u8], time: i64, value: Value) -> Vec<u8> {
     encode(window, &entries)
 }
 
-/// An aggregate; none where a sum does not fit 64 bits.
+/// Returns an aggregate; none where a sum does not fit 64 bits.
 pub fn read(window: &Window, bytes: &[u8], time: i64, within: i64, aggregate: Aggregate) -> Option<Value> {
     if let Keep::Moments(slices) = window.keep {
         return Some(spread(&moments::within(slices, bytes, time, within), window, aggregate));
@@ -160,7 +160,7 @@ fn spread(moments: &Moments, window: &Window, aggregate: Aggregate) -> Value {
 /// Most values of a window that are shown one by one.
 const SHOWN_MAX: usize = 8;
 
-/// What a window keeps, for people. `show` is the text of one of its values.
+/// Returns a text for users that says what a window keeps. `show` is the text of one of its values.
 pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> String {
     if let Keep::Moments(slices) = window.keep {
         let moments = moments::within(slices, bytes, i64::MIN, slices.count);
@@ -193,7 +193,7 @@ pub fn text(window: &Window, bytes: &[u8], show: &dyn Fn(&Value) -> String) -> S
     format!("{} (sum {sum}, least {}, greatest {})", values(count), show(&least), show(&greatest))
 }
 
-/// The slice of now: the time's, or the newest entry's where that is later.
+/// Returns the slice of now: the time's, or the newest entry's where that is later.
 fn now(window: &Window, entries: &[Entry], time: i64) -> i64 {
     let Some(slices) = window.slices() else { return 0 };
     let slice = time.div_euclid(slices.slide);
@@ -219,7 +219,7 @@ fn as_slice(entry: &Entry) -> Entry {
     }
 }
 
-/// A slice with one value in it.
+/// Makes a slice with one value in it.
 fn alone(slice: i64, value: Value) -> Entry {
     let (value, sum) = match value {
         Value::Float(x) => {
@@ -234,7 +234,7 @@ fn alone(slice: i64, value: Value) -> Entry {
     Entry::Slice { slice, count: 1, sum, least: value.clone(), greatest: value }
 }
 
-/// Two slices as one, the older first.
+/// Merges two slices into one, the older first.
 fn merged(older: &Entry, newer: &Entry) -> Entry {
     let (
         Entry::Slice { count: a, sum: s, least: l, greatest: g, .. },
@@ -252,8 +252,8 @@ fn merged(older: &Entry, newer: &Entry) -> Entry {
     }
 }
 
-/// Whether the least or greatest so far is replaced by a new one: where that is less or greater, −0 being less than +0,
-/// or the first NaN.
+/// Returns whether the least or greatest so far is replaced by a new one: if that is less or greater, −0 being less
+/// than +0, or the first NaN.
 fn replaces(old: &Value, new: &Value, wanted: Ordering) -> bool {
     match (old, new) {
         (Value::Float(old), Value::Float(new)) => {
@@ -265,12 +265,12 @@ fn replaces(old: &Value, new: &Value, wanted: Ordering) -> bool {
     }
 }
 
-/// The one NaN, or the number.
+/// Returns the one NaN, or the number.
 fn plain(x: f64) -> f64 {
     if x.is_nan() { f64::from_bits(0x7ff8_0000_0000_0000) } else { x }
 }
 
-/// A quotient rounded half to even; the divisor is positive.
+/// Returns a quotient rounded half to even; the divisor is positive.
 fn half_even(left: i128, right: i128) -> i64 {
     let (below, rest) = (left.div_euclid(right), left.rem_euclid(right));
     let up = match (2 * rest).cmp(&right) {
@@ -284,7 +284,7 @@ fn half_even(left: i128, right: i128) -> i64 {
 fn decode(window: &Window, bytes: &[u8]) -> Vec<Entry> {
     let mut rest = bytes;
     let mut entries = Vec::new();
-    // What the entries of other bands say of the slice that comes.
+    // Sums of the entries of other bands, for the slice that follows them.
     let mut exact = Exact::default();
     while !rest.is_empty() {
         let slice = if window.slices().is_some() { take_word(&mut rest) } else { 0 };

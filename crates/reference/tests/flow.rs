@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use tidemill_model::{Schema, Type, Value};
-use tidemill_plan::{AccessDef, BinaryOp, CompareOp, OriginDef, Program, StreamDef, StreamRef};
+use tidemill_plan::{AccessDef, Ahead, BinaryOp, CallerFields, CompareOp, OriginDef, Program, StreamDef, StreamRef};
 use tidemill_reference::Reference;
 
 /// `n = n * 10 + a`, so that the row tells the order of its events.
@@ -17,7 +17,16 @@ fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Int.into()), ("a", Type::Int.into())]);
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false, remembers: None },
+        origin: OriginDef::Source {
+            schema,
+            event_time: Some("at".into()),
+            lateness,
+            anchored: false,
+            remembers: None,
+            keys_max: None,
+            ahead: Ahead::ByInput,
+            caller: CallerFields::default(),
+        },
     }
 }
 

@@ -5,12 +5,12 @@ use tidemill_plan::build::{PlanBuilder, committed, event, named, window};
 use tidemill_plan::{Aggregate, WindowDef, WindowPart, analyze};
 use tidemill_reference::Reference;
 
-/// What one window says after each event (time, value), as text.
+/// Returns the answers of one window after each event (time, value), as text.
 fn answers(value: Type, kept: WindowDef, part: Option<WindowPart>, events: &[(i64, Value)]) -> Vec<String> {
     run(value, kept, part, events).0
 }
 
-/// The same, with the bytes at the end.
+/// Returns the answers of one window after each event, with the bytes at the end.
 fn run(value: Type, kept: WindowDef, part: Option<WindowPart>, events: &[(i64, Value)]) -> (Vec<String>, Vec<u8>) {
     use Aggregate::*;
     let distinct = matches!(kept, WindowDef::Span { distinct: true, .. }) || value.is_bytes();

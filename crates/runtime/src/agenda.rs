@@ -1,4 +1,4 @@
-//! When something is due next, as far as the gate knows.
+//! The agenda of the gate: the next time at which rows of tables, or batches, can be due.
 
 use arrow_array::RecordBatch;
 use tidemill_durability::StateError;
@@ -9,7 +9,7 @@ use tidemill_stages::gate::{Cut, Gate};
 use tidemill_stages::machine::Machine;
 use tidemill_state::EvictedError;
 
-/// For each stream of what is due, the earliest boundary at which a row can be due.
+/// The earliest boundary at which a row can be due, for each stream of due rows.
 ///
 /// # Invariant
 ///
@@ -17,28 +17,30 @@ use tidemill_state::EvictedError;
 /// events have made since the rows were looked at.
 pub struct Agenda {
     dues: Vec<Next>,
-    /// Whether all that was due at a time has run: what closes at the end of time follows.
+    /// A flag: whether all that is due at a time has run, so that what closes at the end of time follows.
     is_last: bool,
 }
 
 struct Next {
-    /// Which rows are due; none of batches.
+    /// The rule by which rows are due; none of batches.
     due: Option<Due>,
     bound: Bound,
     /// The least boundary of a row when they were looked at last; the least of all before that.
     known: Option<i64>,
     /// The least time of the events that passed since then.
     since: Option<i64>,
-    /// Whether the rows were looked at.
+    /// A flag: whether the rows were looked at.
     is_known: bool,
-    /// Whether events can make rows due: they are not of what follows from other streams of what is due alone, as the top
-    /// of windows that close.
+    /// A flag: whether events can make rows due. Not so where rows follow from other streams of due rows alone, as the
+    /// top of windows that close.
     by_events: bool,
-    /// Of batches: whether the end of time has come, so that they are due that have no time of their own.
+    /// A flag, for batches: whether the end of time has come, so that those that have no time of their own are due.
     is_at_end: bool,
+    /// A flag: whether it is left alone, as others end.
+    stays: bool,
 }
 
-/// What the gate knows about the times of events.
+/// The times of events that the gate knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The least of those that are held.
@@ -47,17 +49,18 @@ pub struct Times {
     pub last: Option<i64>,
     /// The greatest that was shown.
     pub shown: Option<i64>,
-    /// Whether the boundary is beyond all times that were shown: only what is open closes there.
+    /// A flag: whether the boundary is beyond all times that were shown, so that only open windows and batches close
+    /// there.
     pub is_end: bool,
 }
 
 impl Times {
-    /// Those that the gate has seen.
+    /// Returns the times that the gate has seen.
     pub fn of(gate: &Gate) -> Times {
         Times { first: gate.first_time(), last: gate.last_time(), shown: gate.shown(), is_end: false }
     }
 
-    /// Those of boundaries beyond all that were shown, where no event is left.
+    /// Returns the times of boundaries beyond all that were shown, where no event is left.
     pub fn at_end(gate: &Gate) -> Times {
         Times { first: None, is_end: true, ..Times::of(gate) }
     }
@@ -68,7 +71,7 @@ impl Next {
         self.due.as_ref().is_some_and(Due::begins_instant)
     }
 
-    /// The earliest boundary.
+    /// Returns the earliest boundary.
     fn boundary(&self, times: Times) -> Option<i64> {
         // Also in a run that goes on within the end of time, and has not looked.
         if self.begins_instant() && times.is_end {
@@ -94,7 +97,7 @@ impl Next {
     }
 }
 
-/// An error of rows that could not be read.
+/// Returns an error of rows that could not be read.
 pub fn unread(error: EvictedError) -> RunError {
     match error.downcast::<StateError>() {
         Ok(error) => RunError::State(*error),
@@ -103,43 +106,55 @@ pub fn unread(error: EvictedError) -> RunError {
 }
 
 impl Agenda {
-    /// Before the first look: rows may be due at once.
+    /// Makes an agenda before the first look: rows may be due at once.
     pub fn new(machine: &Machine) -> Agenda {
         let next = |&stream: &StreamId| {
             let due = due_of(&machine.program, stream).cloned();
             let bound = machine.program.streams[stream].origin.bound().expect("something is due");
             let by_events = due.as_ref().is_none_or(|due| machine.program.is_touched_by_events(due.table));
-            Next { due, bound, known: None, since: None, is_known: false, by_events, is_at_end: false }
+            Next { due, bound, known: None, since: None, is_known: false, by_events, is_at_end: false, stays: false }
         };
         Agenda { dues: machine.wiring.dues.iter().map(next).collect(), is_last: false }
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub fn len(&self) -> usize {
         self.dues.len()
     }
 
-    /// Whether nothing is ever due.
+    /// Returns whether nothing is ever due.
     pub fn is_empty(&self) -> bool {
         self.dues.is_empty()
     }
 
-    /// The earliest boundary before the end of time.
+    /// Returns the earliest boundary before the end of time.
     pub fn boundary(&self, times: Times) -> Option<i64> {
         self.timely().filter_map(|next| next.boundary(times)).min()
     }
 
-    /// The streams whose time has come, or can come before the end of time.
+    /// Returns the streams whose time has come, or can come before the end of time.
     fn timely(&self) -> impl Iterator<Item = &Next> {
         self.dues.iter().filter(|next| self.is_timely(next))
     }
 
     fn is_timely(&self, next: &Next) -> bool {
-        self.is_last || next.is_at_end || next.bound != Bound::Never
+        !next.stays && (self.is_last || next.is_at_end || next.bound != Bound::Never)
     }
 
-    /// The earliest boundary once no event comes any more: everything that is open closes, what has no time of its own
-    /// after all that has one, but batches behind all times that were shown. No timer comes any more.
+    /// Restricts what is due, from now on, to what operators of these names have open.
+    pub fn only(&mut self, machine: &Machine, operators: &[String]) {
+        for (next, &stream) in self.dues.iter_mut().zip(&machine.wiring.dues) {
+            let (operator, part) = match machine.program.streams[stream].name.split_once('.') {
+                Some((operator, part)) => (operator, part),
+                None => (&*machine.program.streams[stream].name, ""),
+            };
+            let is_early = part == "partial";
+            next.stays = next.begins_instant() || is_early || !operators.iter().any(|name| name == operator);
+        }
+    }
+
+    /// Returns the earliest boundary once no event comes any more: everything that is open closes, what has no time of
+    /// its own after all that has one, but batches behind all times that were shown. No timer comes any more.
     pub fn last_boundary(&mut self, machine: &Machine, gate: &mut Gate) -> Option<i64> {
         let at = Times::at_end(gate);
         for (due, next) in self.dues.iter_mut().enumerate().filter(|(_, next)| next.due.is_none()) {
@@ -152,13 +167,13 @@ impl Agenda {
         timed.or_else(|| least(self))
     }
 
-    /// Whether rows of a stream may be due at a boundary.
+    /// Returns whether rows of a stream may be due at a boundary.
     pub fn may_be_due(&self, due: usize, boundary: i64, times: Times) -> bool {
         let next = &self.dues[due];
         self.is_timely(next) && next.boundary(times).is_some_and(|next| next <= boundary)
     }
 
-    /// What of a stream is due at a boundary, in order, as events.
+    /// Takes the rows of a stream that are due at a boundary, in order, as events.
     pub fn take(
         &mut self,
         machine: &Machine,
@@ -187,7 +202,8 @@ impl Agenda {
         Ok(rows.events)
     }
 
-    /// By stream of times of a grid: how many are left out where events pass after some up to `last`, up to `until`.
+    /// Returns, for each stream of times of a grid, how many of these times are left out if events that follow `last`
+    /// pass up to `until`.
     pub fn left_out(&self, machine: &Machine, last: Option<i64>, until: Option<i64>) -> Vec<(StreamId, u64)> {
         let (Some(last), Some(until)) = (last, until) else { return Vec::new() };
         let of = |(next, &stream): (&Next, &StreamId)| {
@@ -202,7 +218,7 @@ impl Agenda {
         let (from, time) = match cut {
             // A timer begins the instant.
             Cut::Due(at) if self.dues[at.due].begins_instant() => (0, Some(at.boundary)),
-            // What follows may make rows of the streams that come later.
+            // The due rows at hand may make rows of later streams due.
             Cut::Due(at) => (at.due + 1, at.boundary.checked_sub(1)),
             Cut::Most(_) | Cut::Exactly(_) => (0, first),
         };

@@ -22,7 +22,7 @@ use tidemill_stages::io::{IoFailure, Next, Sink, Source, SourceBatch};
 
 /// Values in a batch, and transactions in an epoch.
 const VALUES_MAX: usize = 4_096;
-/// What the clock counts each time it is looked at, nanoseconds.
+/// The time by which the clock advances each time it is read, nanoseconds.
 const TICK: u64 = 1_000_000;
 
 /// Runs a conversion over values of the type that it takes.
@@ -53,7 +53,7 @@ pub(crate) fn converts(conversion: &Conversion, values: ArrayRef) -> Result<Conv
     Ok(Converted { values: converted.column(1).clone(), failed })
 }
 
-/// The numbers of the values that events are about.
+/// Returns the numbers of the values that events are about.
 fn numbers(events: &RecordBatch) -> impl Iterator<Item = usize> {
     events.column(0).as_primitive::<Int64Type>().values().iter().map(|&number| number as usize)
 }
@@ -90,7 +90,7 @@ impl Source for Values {
 struct Kept(Arc<Mutex<Vec<RecordBatch>>>);
 
 impl Kept {
-    /// All events, of the program's sink of that number.
+    /// Returns all events, of the program's sink of that number.
     fn all(&self, program: &Program, sink: usize) -> RecordBatch {
         let schema = arrow_schema(&program.streams[program.sinks[sink].stream].schema);
         concat_batches(&schema, &std::mem::take(&mut *self.0.lock())).expect("batches of one schema")

@@ -1,5 +1,6 @@
 //! The cutters, which decide where epochs are cut: by input and load, or as an earlier run's log prescribes.
 
+use crate::ahead::{Ahead, Decided};
 use crate::idle::Idle;
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
@@ -7,14 +8,14 @@ use crate::pipeline::Pipeline;
 use crate::session::at_gate::SessionState;
 use crate::session::retries::KeysAtGate;
 use tidemill_plan::StreamId;
-use tidemill_recovery::{LogFeed, RunError, Shared};
+use tidemill_recovery::{LogFeed, LoggedInput, RunError, Shared, TooFar};
 use tidemill_stages::gate::{Cut, Gate};
-use tidemill_stages::io::IoFailure;
+use tidemill_stages::io::{IoFailure, SourceBatch};
 
-/// How long the gate waits for more input before it checks again, nanoseconds.
+/// The time that the gate waits for more input before it checks again, nanoseconds.
 const GATE_POLL: u64 = 100_000;
 const IDLE_POLL: u64 = 20_000_000;
-/// How long input must pause before an epoch of fixed size is closed early, nanoseconds.
+/// The pause in the input after which an epoch of fixed size is closed early, nanoseconds.
 const PAUSE: u64 = 100_000_000;
 
 /// Decides where epochs are cut.
@@ -31,7 +32,7 @@ pub trait Cutter: Send {
 /// The result of a cutter's step.
 #[derive(Debug)]
 pub enum Gathering {
-    /// It has taken input; there may be more.
+    /// The cutter has taken input; there may be more.
     Took,
     /// There is nothing to take before this time of the clock, or until the gate's bell rings.
     Waits(u64),
@@ -51,6 +52,7 @@ pub struct Intake<'a> {
     pub(crate) session: SessionState,
     pub(crate) idle: &'a mut Idle,
     pub(crate) keys: &'a mut KeysAtGate,
+    pub(crate) ahead: &'a Ahead,
     /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
 }
@@ -67,29 +69,29 @@ pub enum Taking {
 }
 
 impl Intake<'_> {
-    /// The gate.
+    /// Returns the gate.
     pub fn gate(&self) -> &Gate {
         self.gate
     }
 
-    /// The clock.
+    /// Returns the time by the clock.
     pub fn now(&self) -> u64 {
         self.on.environment.now()
     }
 
-    /// Whether the run is to end after this epoch.
+    /// Returns whether the run is to end after this epoch.
     pub fn stops(&self) -> bool {
         self.on.failure.is_set() || self.on.control.stops()
     }
 
-    /// The maximum number of events of the epoch, by memory and load.
+    /// Returns the maximum number of events of the epoch, by memory and load.
     pub fn events_max(&self) -> usize {
         self.events_max
     }
 
-    /// The source to take from next: the one with the smallest low mark, because no other source can let more events
-    /// pass. Where a paused source holds back every event that may come, only sources are read on that give this run
-    /// what no later one can read.
+    /// Returns the source to take from next: the one with the smallest low mark, because no other source can let more
+    /// events pass. Where a paused source holds back every event that may come, only sources are read on that give this
+    /// run what no later one can read.
     pub fn source(&self) -> Option<usize> {
         if let Some(source) = self.idle.silent().find(|&source| !self.inputs.is_empty(source)) {
             return Some(source);
@@ -100,7 +102,7 @@ impl Intake<'_> {
         heard.or_else(|| self.gate.slowest_of(|s| !stays(s)))
     }
 
-    /// When a paused split is raised by the clock, if sources that it holds back are to be read on then.
+    /// Returns the time at which the clock raises a paused split, if sources that it holds back are to be read on then.
     fn waits_for_silence(&self) -> Option<u64> {
         let goes_on = self.gate.slowest_of(|split| !self.gate.has_paused(split)).is_some();
         self.idle.holds_until(self.gate).filter(|_| goes_on)
@@ -131,12 +133,26 @@ impl Intake<'_> {
     pub fn take(&mut self, source: usize) -> Result<Taking, RunError> {
         match self.inputs.take(source) {
             Ok(FromSource::Batch(batch, token, arrived)) => {
+                let too_far = match self.ahead.decide(self.gate.source_of(source), &batch.events) {
+                    Decided::None => Vec::new(),
+                    Decided::These(too_far) => too_far,
+                    Decided::NotYet => {
+                        self.inputs.give_back(source, FromSource::Batch(batch, token, arrived));
+                        return Ok(Taking::Nothing);
+                    }
+                };
                 if let Some(feed) = &mut self.feed {
+                    feed.take_too_far(source, &too_far);
                     feed.take(source, &batch, token);
                 }
                 let now = self.on.environment.now();
                 self.idle.heard(source, now);
-                self.gate.ingest(source, batch, arrived.unwrap_or(now));
+                self.inputs.is_now_up_to_date(source);
+                self.ingest(source, batch, &too_far, arrived.unwrap_or(now));
+                Ok(Taking::Something)
+            }
+            Ok(FromSource::UpToDate) => {
+                self.inputs.is_now_up_to_date(source);
                 Ok(Taking::Something)
             }
             Ok(FromSource::End) => {
@@ -151,9 +167,23 @@ impl Intake<'_> {
             Err(Nothing::Ever) => Err(RunError::Panic("the reader of a source ended early".into())),
         }
     }
+
+    /// Passes a batch of a split to the gate; some of its events are too far ahead of the clock.
+    fn ingest(&mut self, split: usize, batch: SourceBatch, too_far: &[TooFar], arrived: u64) {
+        if too_far.is_empty() {
+            return self.gate.ingest(split, batch, arrived);
+        }
+        for input in self.ahead.divide(self.gate.source_of(split), batch, too_far) {
+            match input {
+                LoggedInput::Records(batch) => self.gate.ingest(split, batch, arrived),
+                LoggedInput::TooFar(far) => self.gate.ingest(split, far.into_batch(), arrived),
+                LoggedInput::Punctuation(_) => unreachable!("there is none within a batch"),
+            }
+        }
+    }
 }
 
-/// A source's failure, with the source's name.
+/// Returns a source's failure, with the source's name.
 pub(crate) fn source_failed(on: &Shared, source: usize, failure: IoFailure) -> RunError {
     let stream: StreamId = on.machine.wiring.sources[source];
     RunError::Source { name: on.machine.program.streams[stream].name.clone(), failure }
@@ -162,19 +192,19 @@ pub(crate) fn source_failed(on: &Shared, source: usize, failure: IoFailure) -> R
 /// Cuts by input: an epoch is closed when it is large enough or old enough, or when access would idle.
 pub struct LocalCutter {
     options: Options,
-    /// When input was last taken for the current epoch; none before it begins.
+    /// The time at which input was last taken for the current epoch; none before it begins.
     last_input: Option<u64>,
-    /// Whether the last epoch was cut because the run was asked to stop.
+    /// A flag: whether the last epoch was cut because the run was asked to stop.
     is_over: bool,
 }
 
 impl LocalCutter {
-    /// A cutter that follows these options.
+    /// Makes a cutter that follows these options.
     pub fn new(options: Options) -> LocalCutter {
         LocalCutter { options, last_input: None, is_over: false }
     }
 
-    /// Whether to close an epoch now although it could still grow.
+    /// Returns whether to close an epoch now although it could still grow.
     fn closes(&self, intake: &Intake<'_>, slowest: Option<usize>, last_input: u64) -> bool {
         let now = intake.now();
         let age = now.saturating_sub(intake.gate.oldest_arrival().unwrap_or(now));
@@ -185,7 +215,7 @@ impl LocalCutter {
                 let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
                 (pauses && intake.pipeline.tasks().would_idle()) || age >= age_max
             }
-            // What wakes has no age.
+            // Rows that wake have no age.
             EpochSize::Age(limit) => {
                 let has_none = intake.gate.oldest_arrival().is_none();
                 age >= limit || (has_none && pauses && intake.pipeline.tasks().would_idle())

@@ -1,12 +1,16 @@
 //! The gate's actor: gathers input into epochs.
 
 mod begin;
+mod ending;
 mod joining;
+mod logged;
 mod room;
 
 use self::room::Slots;
 use crate::agenda::{Agenda, Times};
+use crate::ahead::{Ahead, RunTime};
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
+use crate::first_calls::FirstCalls;
 use crate::idle::Idle;
 use crate::inputs::Inputs;
 use crate::options::Options;
@@ -16,7 +20,7 @@ use crate::session::at_gate::{AtGate, SessionState};
 use crate::session::retries::{KeysAtGate, Retries};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_recovery::{GateSide, Left, Recovery, RunError, Shared, SourceAt};
+use tidemill_recovery::{GateSide, GateVitals, Left, Recovery, RunError, Shared, SourceAt, SplitVitals};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
@@ -33,9 +37,9 @@ pub struct Gatherer {
     gate: Gate,
     slots: Slots,
     inputs: Inputs,
-    /// By source, the events that were delivered and never taken; empty until the gate is left.
+    /// The events of each source that were delivered and never taken, by source; empty until the gate is left.
     untaken: Vec<u64>,
-    /// By source, the events of what this run was given that earlier runs took.
+    /// The events of what this run was given that earlier runs took, by source.
     again: Vec<u64>,
     options: Options,
     /// The number of the next epoch.
@@ -48,24 +52,30 @@ pub struct Gatherer {
     /// The state of a durable run's gate.
     durable: Option<DurableGate>,
     session: Option<AtGate>,
+    first_calls: FirstCalls,
     idle: Idle,
+    ahead: Ahead,
     keys: KeysAtGate,
     agenda: Agenda,
-    /// What may be due at the boundary at hand, and is looked at with the next epoch.
+    /// The stream that may be due at the boundary at hand, and is looked at with the next epoch.
     next_due: Option<DueCut>,
+    /// The last epoch that was cut, until it is in the log's file, where there may be no room for it.
+    held: Option<Box<Epoch>>,
+    /// The last epoch that was passed to the workers, and its punctuation.
+    passed: (u64, Option<i64>),
     phase: Phase,
 }
 
 /// The gate's state in a durable run.
 struct DurableGate {
     side: GateSide,
-    /// When the run began (time of the clock).
+    /// The time when the run began (time of the clock).
     begun: u64,
     recovery: Recovery,
-    /// Set if rows have to be evicted when nothing is in flight; the value tells whether one epoch needs too much
-    /// memory.
+    /// The need to evict rows when nothing is in flight, if there is one; the value tells whether one epoch needs too
+    /// much memory.
     short: Option<bool>,
-    /// Whether the gate waits for merges.
+    /// A flag: whether the gate waits for merges.
     merges: bool,
 }
 
@@ -75,7 +85,7 @@ enum Phase {
     Begin,
     /// Make room for an epoch.
     Room,
-    /// Gather it.
+    /// Gather the events of the epoch.
     Gather(Box<Epoch>),
     /// Once all epochs before were accessed: run what is due, from this stream on.
     Due(Box<Epoch>, DueCut),
@@ -87,6 +97,8 @@ enum Phase {
     /// Log the records that were taken since the last cut and are held. The last checkpoint contains them, but a reader
     /// that goes through the log from an earlier checkpoint needs them, too.
     Last,
+    /// Leave: there are no more epochs.
+    Leave,
     Over,
 }
 
@@ -94,9 +106,9 @@ enum Phase {
 pub struct GateResult {
     /// The position of each source.
     pub positions: Vec<SourcePosition>,
-    /// By source, the events of what this run was given that earlier runs took.
+    /// The events of what this run was given that earlier runs took, by source.
     pub again: Vec<u64>,
-    /// Whether the run was stopped.
+    /// A flag: whether the run was stopped.
     pub stopped: bool,
     /// The final state of gate and logger, in a durable run.
     pub left: Option<Left>,
@@ -115,17 +127,19 @@ pub struct GatherParts {
     pub first: u64,
     pub durable: Option<GateSide>,
     pub session: Option<AtGate>,
-    /// By source, how long it may be without input; empty: none is watched.
+    /// The time that each source may be without input, by source; empty if none is watched.
     pub idle: Vec<Option<Duration>>,
     /// The keys of calls.
     pub retries: Arc<Retries>,
+    /// The time of day.
+    pub time: Arc<RunTime>,
 }
 
 impl Gatherer {
-    /// A gatherer before the first epoch.
+    /// Makes a gatherer before the first epoch.
     pub fn new(parts: GatherParts) -> Gatherer {
         let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, .. } = parts;
-        let GatherParts { durable, session, idle, retries, .. } = parts;
+        let GatherParts { durable, session, idle, retries, time, .. } = parts;
         assert!(first > 0, "epochs are counted from 1");
         let mut gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
         // An evicted row is found between epochs only.
@@ -135,6 +149,7 @@ impl Gatherer {
         }
         let begun = on.environment.now();
         let idle = Idle::new(idle, inputs.len(), begun);
+        let ahead = Ahead::new(&on.machine.program, &inputs, time);
         let durable =
             durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
         let agenda = Agenda::new(&on.machine);
@@ -156,15 +171,19 @@ impl Gatherer {
             replay,
             durable,
             session,
+            first_calls: FirstCalls::over(),
             idle,
+            ahead,
             keys: KeysAtGate::new(retries),
             agenda,
             next_due: None,
+            held: None,
+            passed: (first - 1, None),
             phase,
         }
     }
 
-    /// The final state, after it is over. `log`: the logger's final log.
+    /// Returns the final state, after it is over. `log`: the logger's final log.
     pub fn end(&mut self, log: Option<tidemill_durability::Log>) -> GateResult {
         assert!(matches!(self.phase, Phase::Over), "the gate is left when it is over");
         let mut positions = self.gate.positions();
@@ -183,7 +202,7 @@ impl Gatherer {
         GateResult { positions, again: std::mem::take(&mut self.again), stopped, left }
     }
 
-    /// The positions of the splits at the end of the run, which was stopped or came to the end of its input.
+    /// Returns the positions of the splits at the end of the run, which was stopped or came to the end of its input.
     fn sources(&self, durable: &DurableGate, stopped: bool) -> Vec<SourceAt> {
         let mut sources = durable.side.feed.sources(&self.gate);
         if !stopped && !durable.side.replay_only {
@@ -196,6 +215,11 @@ impl Gatherer {
         if self.on.failure.is_set() {
             return Ok(self.leave());
         }
+        self.answer_as_it_stands();
+        self.show_if_asked();
+        if !self.put_held() {
+            return Ok(Progress::Waits(None));
+        }
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Begin => self.begin(),
             Phase::Room => self.make_room(),
@@ -204,7 +228,18 @@ impl Gatherer {
             Phase::PassOver(lost) => self.pass_over(lost),
             Phase::Ended(source) => self.check_ended(source),
             Phase::Last => self.last(),
+            Phase::Leave => Ok(self.leave()),
             Phase::Over => Ok(Progress::Over),
+        }
+    }
+
+    /// Shows those who watch how the gate stands, if one of them asks.
+    fn show_if_asked(&mut self) {
+        let vitals = &self.on.control.vitals;
+        if vitals.is_asked() {
+            let named = |(split, mark)| SplitVitals { mark, name: self.inputs.name(split).map(str::to_owned) };
+            let splits = self.gate.marks().into_iter().enumerate().map(named).collect();
+            vitals.show_gate(GateVitals { positions: self.gate.positions(), splits, mark: self.gate.mark() });
         }
     }
 
@@ -238,6 +273,10 @@ impl Gatherer {
         if let Some(at) = self.next_due.take() {
             return self.go_on(Phase::Due(epoch, at));
         }
+        if self.replay.is_none() && self.ends() {
+            return self.close_open(epoch);
+        }
+        let until = if self.replay.is_none() { self.look_at_first_calls() } else { None };
         let events_max = self.events_max_of_run();
         let memory_max = self.durable.as_ref().and_then(|durable| durable.side.memory.as_ref());
         let events_max = memory_max.map_or(events_max, |memory| memory.events_max().min(events_max));
@@ -250,6 +289,7 @@ impl Gatherer {
                 at_gate.may_keep();
             }
             let keys = &mut self.keys;
+            at_gate.calls_wait(self.first_calls.waits());
             let taken = at_gate.take(&mut self.gate, &self.inputs, idle, feed, keys, events_max);
             taken.map_err(|source| source_failed(&self.on, source, IoFailure::new(SENT_AFTER_END)))?;
             session = at_gate.state();
@@ -276,6 +316,7 @@ impl Gatherer {
         let mut intake = Intake {
             idle: &mut self.idle,
             keys: &mut self.keys,
+            ahead: &self.ahead,
             gate: &mut self.gate,
             inputs: &mut self.inputs,
             feed,
@@ -290,7 +331,7 @@ impl Gatherer {
         };
         match cutter.gather(&mut intake)? {
             Gathering::Took => self.go_on(Phase::Gather(epoch)),
-            Gathering::Waits(until) => self.wait(Phase::Gather(epoch), Some(until)),
+            Gathering::Waits(at) => self.wait(Phase::Gather(epoch), Some(until.map_or(at, |until| until.min(at)))),
             Gathering::Cut(Cut::Due(at)) => self.go_on(Phase::Due(epoch, at)),
             Gathering::Cut(cut) => {
                 self.put(epoch, &cut)?;
@@ -314,7 +355,21 @@ impl Gatherer {
         }
     }
 
-    /// At the end of time, the first boundary at which something may be due.
+    /// Looks whether time has gone on, so that calls may be taken; returns when to look again.
+    fn look_at_first_calls(&mut self) -> Option<u64> {
+        if self.first_calls.is_over() {
+            return None;
+        }
+        if self.session.as_ref().is_some_and(AtGate::is_closing) {
+            self.first_calls = FirstCalls::over();
+        }
+        let boundary = self.agenda.boundary(Times::of(&self.gate)).filter(|_| !self.gate.wakes_within());
+        let is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
+        let passes = is_due || self.gate.has_wakes() || self.gate.ready(1) > 0;
+        self.first_calls.look(&self.gate, &self.inputs, &self.idle, passes, &self.on)
+    }
+
+    /// Returns, at the end of time, the first boundary at which something may be due.
     fn due_at_the_end(&mut self) -> Option<i64> {
         let is_end = self.replay.is_none() && self.gate.ended() && !self.on.control.stops();
         if self.gate.wakes_within() {
@@ -359,7 +414,7 @@ impl Gatherer {
         self.put_with(epoch, cut, true)
     }
 
-    /// The same; `may_be_due`: a checkpoint may be due with it.
+    /// Cuts the next epoch and passes it to the workers; `may_be_due` says whether a checkpoint may be due with it.
     fn put_with(&mut self, mut epoch: Box<Epoch>, cut: &Cut, may_be_due: bool) -> Result<(), RunError> {
         epoch.number = self.number;
         let is_due = matches!(cut, Cut::Due(_));
@@ -403,17 +458,18 @@ impl Gatherer {
                 None => {
                     side.feed.cut(&epoch, &self.gate);
                     if may_be_due {
-                        side.trigger.cut(&mut epoch, &side.feed, &self.gate, savepoints);
+                        let now = self.on.environment.now();
+                        side.trigger.cut(&mut epoch, &side.feed, &self.gate, savepoints, now);
                     }
                 }
             }
         }
-        self.pipeline.tasks().put(epoch);
+        self.put_logged(epoch);
         Ok(())
     }
 
-    /// Whether one more epoch is cut: for records that were taken since the last one, or so that there is a checkpoint
-    /// which says that the input came to its end.
+    /// Returns whether one more epoch is cut: for records that were taken since the last one, or so that there is a
+    /// checkpoint which says that the input came to its end.
     fn needs_last(&self) -> bool {
         let Some(DurableGate { side, .. }) = &self.durable else { return false };
         let has_checkpoint = self.number == self.first || side.trigger.is_after_due();
@@ -433,7 +489,7 @@ impl Gatherer {
                 Took::Closed => {}
             }
         }
-        Ok(self.leave())
+        self.go_on(Phase::Leave)
     }
 }
 

@@ -14,17 +14,17 @@ use std::time::Duration;
 use tidemill_recovery::LogFeed;
 use tidemill_stages::gate::Gate;
 
-/// Which sources are silent.
+/// The silence of sources.
 pub struct Idle {
-    /// By source: how long it may be without input, nanoseconds.
+    /// The time that each source may be without input, by source, nanoseconds.
     after: Vec<Option<u64>>,
-    /// By source: when its last input came (time of the clock).
+    /// The time of each source's last input, by source (time of the clock).
     heard: Vec<u64>,
     silent: BTreeSet<usize>,
 }
 
 impl Idle {
-    /// No source of `count` is silent at time `now`. `after`: by source, how long it may be without input.
+    /// Begins at time `now`, when no source of `count` is silent. `after`: by source, how long it may be without input.
     pub fn new(after: Vec<Option<Duration>>, count: usize, now: u64) -> Idle {
         let nanoseconds = |after: Option<Duration>| after.map(|after| after.as_nanos() as u64);
         let mut after: Vec<Option<u64>> = after.into_iter().map(nanoseconds).collect();
@@ -32,7 +32,7 @@ impl Idle {
         Idle { after, heard: vec![now; count], silent: BTreeSet::new() }
     }
 
-    /// A split of a source joins, which may be without input for as long as the source allows.
+    /// Adds a split of a source, which may be without input for as long as the source allows.
     pub fn join(&mut self, source: usize, now: u64) {
         self.after.push(self.after[source]);
         self.heard.push(now);
@@ -44,17 +44,17 @@ impl Idle {
         self.silent.remove(&source);
     }
 
-    /// No source has been silent so far.
+    /// Begins to count silence: no source has been silent so far.
     pub fn begin(&mut self, now: u64) {
         self.heard.fill(now);
     }
 
-    /// Whether a source is silent.
+    /// Returns whether a source is silent.
     pub fn is_silent(&self, source: usize) -> bool {
         self.silent.contains(&source)
     }
 
-    /// The silent sources.
+    /// Returns the silent sources.
     pub fn silent(&self) -> impl Iterator<Item = usize> {
         self.silent.iter().copied()
     }
@@ -64,7 +64,7 @@ impl Idle {
         self.silent.insert(source);
     }
 
-    /// Whether a source is silent, or may come to be by the clock.
+    /// Returns whether a source is silent, or may become so by the clock.
     pub fn is_needed(&self) -> bool {
         !self.silent.is_empty() || self.after.iter().any(Option::is_some)
     }
@@ -88,35 +88,40 @@ impl Idle {
         let (Some(least), Some(shown)) = (least, gate.shown()) else { return };
         let least = least.min(shown);
         for &source in &self.silent {
-            // What a source gives after its silence comes first.
+            // Input that a source gives after its silence comes first.
             if !has_input(source) && may_rise(gate, source) && gate.low(source) < Some(least) {
                 punctuate(gate, feed.as_deref_mut(), source, least);
             }
         }
     }
 
-    /// Where a split that holds others back has paused and is raised by the clock: when it is (time of the clock), if it
-    /// is not silent yet.
+    /// Returns the time (of the clock) at which a paused split that holds others back is raised by the clock, if it is
+    /// not silent yet.
     pub fn holds_until(&self, gate: &Gate) -> Option<u64> {
         let slowest = gate.slowest_of(|source| !self.silent.contains(&source))?;
         self.silent_from(gate, slowest).filter(|_| gate.has_paused(slowest))
     }
 
-    /// From when on a source is silent if nothing comes of it (time of the clock).
-    fn silent_from(&self, gate: &Gate, source: usize) -> Option<u64> {
-        let after = self.after[source].filter(|_| gate.has_time(source) && may_rise(gate, source))?;
-        Some(self.heard[source].saturating_add(after))
+    /// Returns the time for which a split may be without input until it does not hold others back any more,
+    /// nanoseconds; none: for ever.
+    pub fn allowed(&self, gate: &Gate, split: usize) -> Option<u64> {
+        self.after[split].filter(|_| gate.has_time(split) && may_rise(gate, split))
     }
 
-    /// Whether a paused split holds back every event that may still come, and is not raised with the others.
+    /// Returns the time from which a source is silent if nothing comes of it (time of the clock).
+    fn silent_from(&self, gate: &Gate, source: usize) -> Option<u64> {
+        Some(self.heard[source].saturating_add(self.allowed(gate, source)?))
+    }
+
+    /// Returns whether a paused split holds back every event that may still come, and is not raised with the others.
     pub fn is_held_back(&self, gate: &Gate) -> bool {
         let rises = |split| self.silent.contains(&split) && may_rise(gate, split);
         gate.slowest_of(|split| !rises(split)).is_some_and(|slowest| gate.has_paused(slowest))
     }
 }
 
-/// Whether silence raises the mark of a split. A pause leaves the mark of a whole source as it is; one of several splits is
-/// silent while others are read, and what it gets for a later run is compared with what they had.
+/// Returns whether silence raises the mark of a split. A pause leaves the mark of a whole source as it is; one of
+/// several splits is silent while others are read, and what it gets for a later run is compared with what they had.
 fn may_rise(gate: &Gate, split: usize) -> bool {
     !gate.has_paused(split) || gate.is_one_of_several(split)
 }

@@ -12,15 +12,17 @@ use tidemill_stages::io::{IoFailure, Source, SourceBatch};
 
 /// The number of batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;
-/// The same for one of several splits. There may be many of them.
+/// The number of batches that one of several splits may be ahead of the gate. There may be many of them.
 const SPLIT_AHEAD: usize = 1;
 
 /// A message from a reader.
 pub enum FromSource {
     /// A batch, the token of the source's position after it, and its arrival time, if the source knows it.
     Batch(SourceBatch, Option<String>, Option<u64>),
-    /// What the source keeps back at its end, if the end is a pause: the record that it is if nothing follows.
+    /// The record that the source keeps back at its end, if the end is a pause: it is a record only if nothing follows.
     Rest(SourceBatch, Option<String>),
+    /// A clock has no tick that is due. Said once, if its first answer is that.
+    UpToDate,
     /// The source has no more.
     End,
     /// The source has failed.
@@ -30,13 +32,13 @@ pub enum FromSource {
 /// The reason why there is nothing to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nothing {
-    /// Not yet.
+    /// The reader has sent nothing yet.
     Yet,
     /// The reader has exited without a final message.
     Ever,
 }
 
-/// What the end of a source's input is.
+/// The meaning of the end of a source's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOfInput {
     /// The end, in a run without a state.
@@ -49,9 +51,9 @@ pub enum EndOfInput {
 
 /// All sources of a run.
 pub struct Inputs {
-    /// By split.
+    /// The state of each split, by split.
     splits: Vec<OfSplit>,
-    /// By source.
+    /// The state of each source, by source.
     sources: Vec<OfSource>,
     gate: Arc<Bell>,
     end: EndOfInput,
@@ -59,52 +61,56 @@ pub struct Inputs {
 
 /// A source.
 struct OfSource {
-    /// To its reader.
+    /// The channel to its reader.
     begin: Option<Outbox<Begin>>,
     bell: Arc<Bell>,
     /// The source itself, if it has several splits; until its reader watches it for new ones.
     splits: Option<Box<dyn Source>>,
-    /// What its reader finds while it watches.
+    /// The splits that its reader finds while it watches.
     found: Option<Inbox<Found>>,
-    /// Whether it has several splits, and what is known of them: their numbers and names.
+    /// The numbers and names of its splits; none if it is read as a whole.
     known: Option<Vec<(usize, String)>>,
-    /// Whether its end is a pause.
+    /// A flag: whether its end is a pause.
     pauses: bool,
-    /// Whether a later run can read again what this one leaves.
+    /// A flag: whether a later run can read again what this one leaves.
     replays: bool,
+    /// A flag: whether others write to what is read.
+    is_followed: bool,
 }
 
 /// A split.
 struct OfSplit {
     source: usize,
-    /// From the reader; none if nothing more is read of it.
+    /// The channel from the reader; none if nothing more is read of it.
     said: Option<Inbox<FromSource>>,
-    /// What to read, until the reader begins.
+    /// The source to read, until the reader begins.
     waiting: Option<Box<dyn Source>>,
     /// The part of a message that a replay left over.
     rest: Option<FromSource>,
     /// The records that a replay waits for.
     wanted: Option<Wanted>,
-    /// Whether nothing is read from it: a session sends its events.
+    /// A flag: whether nothing is read from it, as a session sends its events.
     is_sent: bool,
-    /// Whether it is a clock, which has no end.
+    /// A flag: whether it is a clock, which has no end.
     is_clock: bool,
-    /// Whether its end is a pause.
+    /// A flag, for a clock: whether it has given what was due when the run began.
+    is_up_to_date: bool,
+    /// A flag: whether its end is a pause.
     pauses: bool,
 }
 
 /// Records that a replay waits for.
 struct Wanted {
-    /// Their number.
+    /// The number of records.
     taken: Taken,
-    /// Those that have arrived.
+    /// The records that have arrived.
     exactly: Exactly,
     /// The token of the last batch.
     token: Option<String>,
 }
 
 impl Inputs {
-    /// For sources that are not started yet; returns a reader for each.
+    /// Takes sources that are not started yet; returns a reader for each.
     pub fn new(
         sources: Vec<Box<dyn Source>>,
         gate: &Arc<Bell>,
@@ -117,7 +123,7 @@ impl Inputs {
         let mut readers = Vec::new();
         for (number, mut source) in sources.into_iter().enumerate() {
             let pauses = end == EndOfInput::Pauses && !source.is_last();
-            let (is_sent, replays) = (source.is_sent(), source.replays());
+            let (is_sent, replays, is_followed) = (source.is_sent(), source.replays(), source.is_followed());
             let has_splits = source.splits().is_some();
             let bell = Arc::new(Bell::default());
             let (begin, begins) = mailbox(None, &bell, None);
@@ -130,7 +136,7 @@ impl Inputs {
             inputs.splits.push(OfSplit { is_clock, ..OfSplit::new(number, is_sent, pauses) });
             let (found, known) = (None, has_splits.then(Vec::new));
             let begin = Some(begin).filter(|_| !is_sent);
-            inputs.sources.push(OfSource { begin, bell, splits: None, found, known, pauses, replays });
+            inputs.sources.push(OfSource { begin, bell, splits: None, found, known, pauses, replays, is_followed });
             match has_splits {
                 true => inputs.sources[number].splits = Some(source),
                 false => inputs.give(number, source),
@@ -139,43 +145,58 @@ impl Inputs {
         (inputs, readers)
     }
 
-    /// The number of splits.
+    /// Returns the number of splits.
     pub fn len(&self) -> usize {
         self.splits.len()
     }
 
-    /// The number of sources.
+    /// Returns the number of sources.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
 
-    /// Whether a session sends the events of a source.
+    /// Returns whether a session sends the events of a source.
     pub fn is_sent(&self, source: usize) -> bool {
         self.splits[source].is_sent
     }
 
-    /// Whether a split is a clock.
+    /// Returns whether a source reads files to which others write while it does.
+    pub fn is_followed(&self, source: usize) -> bool {
+        self.sources[source].is_followed
+    }
+
+    /// Returns whether a split is a clock.
     pub fn is_clock(&self, split: usize) -> bool {
         self.splits[split].is_clock
     }
 
-    /// Whether a source has several splits.
+    /// Returns whether a clock has given what was due when the run began.
+    pub fn is_up_to_date(&self, split: usize) -> bool {
+        self.splits[split].is_up_to_date
+    }
+
+    /// Notes that the clock of a split has given what was due when the run began.
+    pub fn is_now_up_to_date(&mut self, split: usize) {
+        self.splits[split].is_up_to_date = true;
+    }
+
+    /// Returns whether a source has several splits.
     pub fn has_splits(&self, source: usize) -> bool {
         self.sources[source].known.is_some()
     }
 
-    /// The names of the splits of a source that are known, in the order of their numbers.
+    /// Returns the names of the splits of a source that are known, in the order of their numbers.
     pub fn names(&self, source: usize) -> Vec<String> {
         self.sources[source].known.iter().flatten().map(|(_, name)| name.clone()).collect()
     }
 
-    /// The name of a split, if its source has several.
+    /// Returns the name of a split, if its source has several.
     pub fn name(&self, split: usize) -> Option<&str> {
         let known = self.sources[self.splits[split].source].known.as_ref()?;
         known.iter().find(|(number, _)| *number == split).map(|(_, name)| name.as_str())
     }
 
-    /// The source of a split.
+    /// Returns the source of a split.
     pub fn source_of(&self, split: usize) -> usize {
         self.splits[split].source
     }
@@ -207,7 +228,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// The splits of a source that are there and not known: their names. None once its reader watches it.
+    /// Returns the splits of a source that are there and not known: their names. None once its reader watches it.
     pub fn new_splits(&mut self, source: usize) -> Result<Vec<String>, IoFailure> {
         let names = self.names(source);
         let splits = self.sources[source].splits.as_mut().and_then(|splits| splits.splits());
@@ -227,12 +248,12 @@ impl Inputs {
         }
     }
 
-    /// Whether splits may join within this run.
+    /// Returns whether splits may join within this run.
     pub fn watches(&self) -> bool {
         self.sources.iter().any(|of| of.found.is_some())
     }
 
-    /// A split that the reader of a source has found, with the number of the source.
+    /// Returns a split that the reader of a source has found, with the number of the source.
     pub fn found(&mut self) -> Option<(usize, Found)> {
         let mut found = self.sources.iter().enumerate().filter_map(|(source, of)| Some((source, of.found.as_ref()?)));
         found.find_map(|(source, found)| match found.take() {
@@ -241,7 +262,7 @@ impl Inputs {
         })
     }
 
-    /// What to read of a split.
+    /// Gives the reader a source to read a split from.
     pub fn give(&mut self, split: usize, mut source: Box<dyn Source>) {
         let of = &mut self.splits[split];
         if of.is_sent {
@@ -254,12 +275,12 @@ impl Inputs {
         of.waiting = Some(source);
     }
 
-    /// A split, if it is not started yet.
+    /// Returns a split, if it is not started yet.
     pub fn source(&mut self, split: usize) -> Option<&mut Box<dyn Source>> {
         self.splits[split].waiting.as_mut()
     }
 
-    /// Whether a split is being read.
+    /// Returns whether a split is being read.
     pub fn is_started(&self, split: usize) -> bool {
         self.splits[split].said.is_some()
     }
@@ -300,7 +321,7 @@ impl Inputs {
         }
     }
 
-    /// Whether a split has nothing to deliver now.
+    /// Returns whether a split has nothing to deliver now.
     pub fn is_empty(&self, split: usize) -> bool {
         let of = &self.splits[split];
         of.rest.is_none() && of.said.as_ref().is_none_or(Inbox::is_empty)
@@ -311,18 +332,18 @@ impl Inputs {
         if self.pauses(split) { gate.pause(split) } else { gate.end(split) }
     }
 
-    /// Whether the end of a split's input is a pause.
+    /// Returns whether the end of a split's input is a pause.
     pub fn pauses(&self, split: usize) -> bool {
         self.splits[split].pauses
     }
 
-    /// Whether splits of a source may join: in this run, or in a later one.
+    /// Returns whether splits of a source may join: in this run, or in a later one.
     pub fn is_open(&self, source: usize) -> bool {
         let of = &self.sources[source];
         of.known.is_some() && (of.pauses || of.found.is_some())
     }
 
-    /// Whether a later run can read again what this one leaves of a split.
+    /// Returns whether a later run can read again what this one leaves of a split.
     pub fn replays(&self, split: usize) -> bool {
         self.sources[self.splits[split].source].replays
     }
@@ -335,6 +356,12 @@ impl Inputs {
                 other => return other,
             }
         }
+    }
+
+    /// Gives a message of a split back: it is the next one again.
+    pub fn give_back(&mut self, split: usize, message: FromSource) {
+        let before = self.splits[split].rest.replace(message);
+        assert!(before.is_none(), "the message that was taken last is given back");
     }
 
     /// Takes the next message of a split.
@@ -370,6 +397,7 @@ impl Inputs {
                     wanted.token = after;
                     wanted.exactly.give(batch)?;
                 }
+                Ok(FromSource::UpToDate) => {}
                 Ok(FromSource::Failed(failure)) => return Err(failure),
                 Err(Nothing::Yet) => {
                     self.splits[split].wanted = Some(wanted);
@@ -399,6 +427,16 @@ impl Inputs {
 
 impl OfSplit {
     fn new(source: usize, is_sent: bool, pauses: bool) -> OfSplit {
-        OfSplit { source, said: None, waiting: None, rest: None, wanted: None, is_sent, is_clock: false, pauses }
+        OfSplit {
+            source,
+            said: None,
+            waiting: None,
+            rest: None,
+            wanted: None,
+            is_sent,
+            is_clock: false,
+            is_up_to_date: false,
+            pauses,
+        }
     }
 }

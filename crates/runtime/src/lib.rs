@@ -2,16 +2,18 @@
 //!
 //! The stages of an epoch are functions of `tidemill-stages`; the log and checkpoints are those of `tidemill-recovery`.
 //! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `gather`, with a `cutter` that
-//! decides where epochs end), workers (`pipeline`), the committer (`commit`). A `run` owns them all, and drives them on
-//! threads or step by step. A `session` is a run to talk to.
+//! decides where epochs end), workers (`pipeline`), the committer (`commit`), the releaser (`release`). A `run` owns them all,
+//! and drives them on threads or step by step. A `session` is a run to talk to.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod agenda;
+mod ahead;
 mod commit;
 mod convert;
 mod cutter;
 mod engine;
+mod first_calls;
 mod gather;
 mod idle;
 mod inputs;
@@ -21,12 +23,14 @@ mod pace;
 mod pipeline;
 mod reader;
 mod records;
+mod release;
 mod replay;
 mod report;
 mod run;
 mod session;
 mod splits;
 mod summary;
+mod watched;
 
 pub use cutter::{Cutter, Gathering, Intake, LocalCutter, Taking};
 pub use engine::{Engine, Request};
@@ -46,11 +50,13 @@ pub use summary::{
     FailedSummary, LatencySummary, LeftOutSummary, PolicySummary, SourceSummary, StageSummary, Summary,
     TransactionSummary, WorkerSummary,
 };
-pub use tidemill_durability::{NoPlace, Place};
+pub use tidemill_durability::{Course, NoPlace, Place, Position};
 pub use tidemill_recovery::{
-    Control, Durability, DurabilityOptions, DurabilitySummary, History, JoinedSplit, LoggedInput, MemorySummary,
-    PastEpoch, PastSource, RecoveryProgress, Released, Reopen, RunError, SourceAt, StartingPoint, StartingSource, Sync,
-    Taken, checkpoint_rows, open_split, source_positions, state_rows,
+    BOUNDS, CheckpointVitals, Control, Durability, DurabilityOptions, DurabilitySummary, FarEvent, GateVitals,
+    Happening, HeldTime, History, Incident, Incidents, JoinedSplit, KeyVitals, LogVitals, LoggedInput, MemorySummary,
+    PastEpoch, PastSource, RecoveryProgress, Released, Reopen, RunError, SinkVitals, SourceAt, SplitVitals, Spread,
+    SpreadAt, Stage, StartingPoint, StartingSource, Sync, Taken, Vitals, checkpoint_rows, open_rows, open_split,
+    open_text, refuse_open, refuse_open_of, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::read::Wish;
@@ -61,10 +67,12 @@ pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
 pub use tidemill_stages::finish::answers::{KeyRefused, Outcome};
-pub use tidemill_stages::gate::{Cut, Gate, OpenBatch, Passed};
+pub use tidemill_stages::gate::{Cut, Gate, OpenBatch, Passed, SourcePosition, SplitMark};
 pub use tidemill_stages::io::{
     BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress, Splits,
 };
 pub use tidemill_stages::machine::Logging;
 pub use tidemill_stages::tasks::UnderWay;
+pub use tidemill_stages::time_of_day::{Known, LEAP_MAX, SHOWN_MIN, TimeOfDay};
 pub use tidemill_state::memory::bind_to_node;
+pub use watched::Watched;

@@ -1,4 +1,4 @@
-//! What a run does at the moment, for those who watch it: the last epochs, recent latencies, the flow along the edges of
+//! The present state of a run, for those who watch it: the last epochs, recent latencies, the flow along the edges of
 //! the program's graph.
 //!
 //! The committer notes a few numbers per epoch. Texts are made when somebody asks.
@@ -28,16 +28,16 @@ const HOT_MAX: usize = 10;
 /// Recent latencies are those of this time and of as much before, nanoseconds.
 const RECENT: u64 = 5_000_000_000;
 
-/// What a run does at the moment.
+/// The present state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Live {
     /// The last epochs that were finished, oldest first.
     pub epochs: Vec<LiveEpoch>,
-    /// Of the last five to ten seconds in which there were results.
+    /// The latencies of the last five to ten seconds in which there were results.
     pub latency: LatencySummary,
-    /// By transaction and by its input: the events so far.
+    /// The number of events so far, by transaction and by its input.
     pub inputs: Vec<Vec<u64>>,
-    /// By sink: the events so far.
+    /// The number of events so far, by sink.
     pub sinks: Vec<u64>,
     /// The contention among the transactions of recent epochs. None where each event is followed through: then all is one
     /// path.
@@ -61,25 +61,25 @@ pub struct LiveEpoch {
     pub events: u64,
     /// Transactions.
     pub transactions: u64,
-    /// Those that aborted.
+    /// The transactions that aborted.
     pub aborted: u64,
     /// The policy; where groups were scheduled separately, of the one with most transactions.
     pub policy: String,
-    /// How many workers took part in access, at most.
+    /// The most workers that took part in access.
     pub workers: u32,
-    /// Why.
+    /// The reason for the policy.
     pub why: String,
     /// Groups that were scheduled separately.
     pub groups: usize,
-    /// From the arrival of its oldest event until the gate had room for it.
+    /// The time from the arrival of its oldest event until the gate had room for it, seconds.
     pub waited: f64,
-    /// In its stages; access as wall time.
+    /// The time in prepare, seconds.
     pub prepare: f64,
-    /// See there.
+    /// The wall time of access, seconds.
     pub access: f64,
-    /// See there.
+    /// The time in finish, seconds.
     pub finish: f64,
-    /// From the arrival of its oldest event until it was finished.
+    /// The time from the arrival of its oldest event until it was finished, seconds.
     pub took: f64,
 }
 
@@ -94,37 +94,37 @@ pub struct HotRow {
     pub share: f64,
 }
 
-/// How much of the work has to be done one after the other, by a sample of an epoch's transactions.
+/// The share of the work that has to be done in sequence, by a sample of an epoch's transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Contention {
     /// Transactions of the sample.
     pub transactions: u32,
-    /// Their accesses to rows.
+    /// The accesses of these transactions to rows.
     pub operations: u32,
-    /// The rows that they touch.
+    /// The number of different rows that these transactions touch.
     pub rows: u32,
-    /// The accesses to the row with most.
+    /// The number of accesses to the row with most accesses.
     pub longest: u32,
     /// The share of the work on the critical path, where each row sees its transactions one after the other.
     pub critical: f64,
-    /// The same where reads of a row run beside each other.
+    /// The share on the critical path if reads of a row run beside each other.
     pub critical_of_writes: f64,
-    /// The same where transactions are taken apart.
+    /// The share on the critical path if transactions are taken apart into operations.
     pub critical_of_parts: f64,
 }
 
-/// What is remembered of an epoch.
+/// The note of an epoch.
 struct Noted {
     epoch: LiveEpoch,
     choice: Option<Choice>,
 }
 
-/// Notes what [`Live`] says.
+/// The measurements from which [`Live`] is made.
 pub struct Notes {
     epochs: VecDeque<Noted>,
     /// Latencies of now, and of the time before.
     latency: [Histogram<u64>; 2],
-    /// When the first of them began.
+    /// The time at which the first of the two histograms began.
     turned: u64,
     inputs: TiVec<InputId, u64>,
     sinks: Vec<u64>,
@@ -134,7 +134,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Nothing yet.
+    /// Makes empty notes.
     pub fn new(program: &Program, wiring: &Wiring, latency: &Histogram<u64>) -> Notes {
         Notes {
             epochs: VecDeque::with_capacity(EPOCHS),
@@ -179,7 +179,7 @@ impl Notes {
         self.latency[0].saturating_record_n(latency, events);
     }
 
-    /// What is known so far.
+    /// Returns the state that the notes show.
     pub fn live(&self, program: &Program, wiring: &Wiring, under_way: UnderWay) -> Live {
         let mut inputs: TiVec<TransactionId, Vec<u64>> =
             program.transactions.iter().map(|transaction| vec![0; transaction.inputs.len()]).collect();
@@ -200,13 +200,13 @@ impl Notes {
         }
     }
 
-    /// The samples of the rows that were touched, and of those along critical paths.
+    /// Returns the samples of the rows that were touched, and of those along critical paths.
     pub fn touched(&self) -> [Vec<Touched>; 2] {
         [&self.touched, &self.critical].map(|all| all.iter().cloned().collect())
     }
 }
 
-/// The rows that were touched more than once in a sample, most first.
+/// Returns the rows that were touched more than once in a sample, most first.
 pub fn hottest(sample: &[Touched]) -> Vec<HotRow> {
     let mut counts: BTreeMap<String, (&Touched, usize)> = BTreeMap::new();
     for touched in sample {

@@ -2,16 +2,16 @@
 
 use tidemill_stages::access::scheduling::Scheduling;
 
-/// When an epoch is closed.
+/// The rule by which an epoch is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochSize {
-    /// When the access stage would otherwise idle; at the latest at the number of events that [`Options::latency`]
-    /// allows, and at [`Options::epoch_events_max`].
+    /// An epoch is closed when the access stage would otherwise idle; at the latest at the number of events that
+    /// [`Options::latency`] allows, and at [`Options::epoch_events_max`].
     #[default]
     Auto,
     /// At this many events; with fewer when input pauses or ends.
     Events(usize),
-    /// When the oldest event is this old, in nanoseconds; at the latest at
+    /// An epoch is closed when its oldest event is this old, in nanoseconds; at the latest at
     /// [`Options::epoch_events_max`].
     Age(u64),
 }
@@ -22,16 +22,16 @@ pub struct Options {
     /// The most workers, each a thread, at least 1; 0 for one per processor. No more are started than the machine can
     /// run at once, unless [`Scheduling::FixedOn`] asks for them.
     pub workers: usize,
-    /// When an epoch is closed.
+    /// The rule by which an epoch is closed.
     pub epoch: EpochSize,
-    /// How the access stage is scheduled.
+    /// The scheduling of the access stage.
     pub scheduling: Scheduling,
     /// The maximum number of events of an epoch, except with [`EpochSize::Events`].
     pub epoch_events_max: usize,
-    /// The same with [`EpochSize::Auto`] while all events are folded by groups: the more there are, the fewer rows are
-    /// merged for each. With a limit of memory it is not used.
+    /// The maximum number of events of an epoch with [`EpochSize::Auto`] while all events are folded by groups: the
+    /// more there are, the fewer rows are merged for each. With a limit of memory it is not used.
     pub folded_events_max: usize,
-    /// How long an event may wait for its epoch to close, nanoseconds.
+    /// The time that an event may wait for its epoch to close, nanoseconds.
     pub epoch_age_max: u64,
     /// The target for the 99th percentile of latency, nanoseconds: with [`EpochSize::Auto`] it controls the size of
     /// epochs.

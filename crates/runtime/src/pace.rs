@@ -17,15 +17,15 @@ const EVENTS_MIN: usize = 32;
 /// The limit grows only if an epoch's latency is below this fraction of the target.
 const ROOM: f64 = 0.7;
 const GROWTH: f64 = 1.25;
-/// After a miss, the new limit aims at this fraction of the target.
+/// The fraction of the target at which the new limit aims after a miss.
 const AIM: f64 = 0.85;
 
 /// The maximum number of events of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// If some of them are transactions. The first epochs have no more.
+    /// The maximum if some events run transactions. The first epochs have no more.
     pub events: usize,
-    /// If all are folded.
+    /// The maximum if all events are folded.
     pub folded: usize,
 }
 
@@ -41,12 +41,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A controller for a target latency, nanoseconds.
+    /// Makes a controller for a target latency, nanoseconds.
     pub fn new(target: u64, most: Most) -> Self {
         Pace { target, limit: most.events, most, changed: 0 }
     }
 
-    /// The maximum number of events of the next epoch.
+    /// Returns the maximum number of events of the next epoch.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -78,7 +78,8 @@ mod tests {
 
     const FEW: Most = Most { events: 1 << 14, folded: 1 << 14 };
 
-    /// A saturated pipeline with four epochs in flight, at the given time per event.
+    /// Returns the limit and latency that a saturated pipeline with four epochs in flight settles at, given the time
+    /// per event.
     fn settle(event_ns: f64, target: u64, most: usize) -> (usize, f64) {
         let mut pace = Pace::new(target, Most { events: most, folded: most });
         let latency = |events: usize| 4.0 * (50_000.0 + events as f64 * event_ns);

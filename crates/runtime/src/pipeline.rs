@@ -34,7 +34,7 @@ pub struct Pipeline {
     gate: Arc<Bell>,
 }
 
-/// How large epochs are cut.
+/// The sizes at which epochs are cut.
 struct Sizes {
     pace: Pace,
     /// The number of the last epoch whose limit was read.
@@ -42,7 +42,7 @@ struct Sizes {
 }
 
 impl Pipeline {
-    /// A pipeline for this number of workers; `first` is the number of the first epoch, `gate` the gate's bell.
+    /// Makes a pipeline for this number of workers; `first` is the number of the first epoch, `gate` the gate's bell.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
@@ -63,17 +63,17 @@ impl Pipeline {
         Pipeline { machine, environment, access, failure, tasks, seats, sizes: Mutex::new(sizes), gate }
     }
 
-    /// How many workers have tasks at a time, at most.
+    /// Returns the most workers that have tasks at a time.
     pub fn seats(&self) -> usize {
         self.seats
     }
 
-    /// The epochs that workers work on.
+    /// Returns the epochs that workers work on.
     pub fn tasks(&self) -> &Tasks<Box<Epoch>, Job> {
         &self.tasks
     }
 
-    /// The maximum number of events of an epoch that is about to be cut.
+    /// Returns the maximum number of events of an epoch that is about to be cut.
     pub fn events_max(&self, epoch: u64) -> usize {
         let mut sizes = self.sizes.lock();
         sizes.asked_last = epoch;
@@ -153,14 +153,14 @@ pub struct StageWorker {
     workers: usize,
     scratch: Scratch,
     worker: Worker,
-    /// To the committer; dropped after the last epoch.
+    /// The channel to the committer; dropped after the last epoch.
     finished: Option<Outbox<Box<Epoch>>>,
     /// The session that the run belongs to.
     link: Option<Arc<Link>>,
 }
 
 impl StageWorker {
-    /// The worker number `id` of `workers`.
+    /// Makes the worker number `id` of `workers`.
     pub fn new(
         pipeline: Arc<Pipeline>,
         id: usize,

@@ -12,21 +12,21 @@ use tidemill_stages::io::{IoFailure, Next, Source, SourceProgress};
 
 /// The interval at which a waiting reader checks whether the run is to stop, nanoseconds.
 const STOP_POLL: u64 = 20_000_000;
-/// How long a reader waits before it asks a source again that had nothing to give, nanoseconds. The source itself has
-/// waited before.
+/// The time that a reader waits before it asks a source again that had nothing to give, nanoseconds. The source itself
+/// has waited before.
 const IDLE_PAUSE: u64 = 1_000_000;
-/// The same for one of several splits, which does not wait itself.
+/// The time that a reader waits before it asks one of several splits again, which does not wait itself, nanoseconds.
 const SPLIT_PAUSE: u64 = 20_000_000;
-/// How long a reader waits before it looks for new splits again, nanoseconds.
+/// The time that a reader waits before it looks for new splits again, nanoseconds.
 const WATCH_PAUSE: u64 = 200_000_000;
 /// The maximum number of these checks after the end of a pipe.
 const STOP_POLLS: usize = 100;
 
-/// What a reader is told.
+/// A task for a reader.
 pub enum Begin {
-    /// To read a source, or a split of one.
+    /// The task to read a source, or a split of one.
     Read(Reading),
-    /// To look for splits of a source beside those of these names, and to say which it finds.
+    /// The task to look for splits of a source beside those of these names, and to say which it finds.
     Watch(Box<dyn Source>, Vec<String>, Outbox<Found>),
 }
 
@@ -40,15 +40,15 @@ pub type Found = Result<(String, Box<dyn Source>), IoFailure>;
 /// failure; and before it reports the end, if that is final.
 pub struct Reader {
     number: usize,
-    /// From the gate.
+    /// The channel from the gate.
     begins: Inbox<Begin>,
-    /// Whether the source has several splits.
+    /// A flag: whether the source has several splits.
     has_splits: bool,
     readings: Vec<Reading>,
     /// The reading to go on with.
     next: usize,
     watch: Option<Watch>,
-    /// What was read to its end.
+    /// The progress of the readings that came to their end.
     done: SourceProgress,
     durable: bool,
     environment: Arc<dyn Environment>,
@@ -60,7 +60,7 @@ struct Watch {
     source: Box<dyn Source>,
     known: Vec<String>,
     say: Outbox<Found>,
-    /// When to look again (time of the clock).
+    /// The time of the next look (time of the clock).
     until: u64,
 }
 
@@ -68,17 +68,19 @@ struct Watch {
 pub struct Reading {
     source: Box<dyn Source>,
     drop: Taken,
-    /// To the gate.
+    /// The channel to the gate.
     say: Outbox<FromSource>,
     /// The next message.
     held: Option<FromSource>,
-    /// Whether the source had nothing to give when it was last asked, and until when it is not asked again.
+    /// The time until which the source is not asked again, if it had nothing to give when it was last asked.
     idle: Option<u64>,
     end_of_pipe: EndOfPipe,
-    /// Whether the end is a pause.
+    /// A flag: whether the end is a pause.
     pauses: bool,
-    /// Whether the source was asked what it keeps back.
+    /// A flag: whether the source was asked for the record that it keeps back.
     is_at_rest: bool,
+    /// A flag: whether it has given a batch, or has said that there is nothing yet.
+    has_answered: bool,
 }
 
 /// A reader's handling of the end of a pipe.
@@ -93,7 +95,7 @@ enum EndOfPipe {
 }
 
 impl Reader {
-    /// A reader of a source.
+    /// Makes a reader of a source.
     pub fn new(
         number: usize,
         begins: Inbox<Begin>,
@@ -116,14 +118,14 @@ impl Reader {
         }
     }
 
-    /// Exits: the gate is gone, or there are no more messages.
+    /// Ends the reader: the gate is gone, or there are no more messages.
     fn leave(&mut self) -> Progress {
         self.readings.clear();
         self.watch = None;
         Progress::Over
     }
 
-    /// Takes what it is told; whether that was all.
+    /// Takes the messages to the reader that have come; returns whether no more can come.
     fn listen(&mut self) -> bool {
         loop {
             match self.begins.take() {
@@ -183,7 +185,17 @@ impl Reading {
     /// Reads a split; the first records are dropped.
     pub fn new(source: Box<dyn Source>, drop: Taken, say: Outbox<FromSource>, pauses: bool) -> Reading {
         let end_of_pipe = EndOfPipe::Unseen;
-        Reading { source, drop, say, held: None, idle: None, end_of_pipe, pauses, is_at_rest: false }
+        Reading {
+            source,
+            drop,
+            say,
+            held: None,
+            idle: None,
+            end_of_pipe,
+            pauses,
+            is_at_rest: false,
+            has_answered: false,
+        }
     }
 
     /// Takes the next batch of the source. None if it gives no message, because all of its records are dropped or none
@@ -192,6 +204,9 @@ impl Reading {
         let source = &mut self.source;
         let wait_max = if of.has_splits { Duration::ZERO } else { Duration::from_nanos(STOP_POLL) };
         let next = source.next(wait_max);
+        if let Some(text) = source.remark() {
+            of.control.remark(text);
+        }
         let ends = source.is_at_end_of_pipe() && (of.durable || !matches!(next, Ok(Next::End)));
         if ends && matches!(self.end_of_pipe, EndOfPipe::Unseen) {
             let polls = of.control.polls.load(Ordering::Acquire);
@@ -200,6 +215,7 @@ impl Reading {
         let asks = self.pauses && !self.is_at_rest && matches!(next, Ok(Next::End));
         self.is_at_rest |= asks;
         let next = if asks { source.rest().map(Next::from) } else { next };
+        let is_first = !std::mem::replace(&mut self.has_answered, true);
         match next {
             Ok(Next::Batch(batch)) => {
                 let (dropped, left) = match self.drop == Taken::default() {
@@ -215,6 +231,7 @@ impl Reading {
                     false => FromSource::Batch(left, source.token(), source.arrived()),
                 })
             }
+            Ok(Next::Nothing) if is_first && source.is_clock() => Some(FromSource::UpToDate),
             Ok(Next::Nothing) => {
                 let pause = if of.has_splits { SPLIT_PAUSE } else { IDLE_PAUSE };
                 self.idle = Some(of.environment.now() + pause);
@@ -284,7 +301,7 @@ impl Reading {
     }
 }
 
-/// What a reading needs of its reader.
+/// The properties of its reader that a reading needs.
 struct Of<'a> {
     has_splits: bool,
     durable: bool,

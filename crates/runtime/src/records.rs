@@ -15,7 +15,7 @@ use tidemill_txn::Survey;
 /// The number of records in a batch.
 const BATCH: usize = 1024;
 
-/// The columns of a record. Times are nanoseconds.
+/// Returns the columns of a record. Times are nanoseconds.
 ///
 /// | | |
 /// |---|---|
@@ -76,7 +76,7 @@ pub fn epoch_record_schema() -> Schema {
     ])
 }
 
-/// A finished epoch as a row.
+/// Returns a finished epoch as a row.
 fn record(epoch: &Epoch, groups: &Groups, now: u64) -> Vec<Value> {
     // A single group, or all groups together, is shown without a name.
     let by_group = |text: &dyn Fn(&Scheduled) -> String| {
@@ -142,7 +142,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Records for a sink that takes events of [`epoch_record_schema`].
+    /// Makes records for a sink that takes events of [`epoch_record_schema`].
     pub fn new(sink: Box<dyn Sink>) -> Self {
         Records { sink, schema: epoch_record_schema(), rows: Vec::new() }
     }

@@ -3,10 +3,10 @@
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::splits::{Known, join};
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, Planted};
+use tidemill_durability::{Bug, Planted, StateError};
 use tidemill_recovery::{
     Control, EpochEntry, Ingested, JoinedSplit, LogFeed, LoggedInput, Recovery, Replay, Replayed, RunError, Taken,
-    in_order,
+    TimedEvents, in_order,
 };
 use tidemill_stages::gate::{Cut, Passed};
 use tidemill_stages::io::SourceBatch;
@@ -20,18 +20,19 @@ pub struct LogCutter {
     pub cut: u64,
     /// The result of the replay so far.
     pub recovery: Recovery,
-    /// Whether the log was read to its end.
+    /// A flag: whether the log was read to its end.
     is_done: bool,
     planted: Planted,
 }
 
 impl LogCutter {
-    /// A cutter for a replay.
+    /// Makes a cutter for a replay.
     pub fn new(replay: Replay, planted: Planted) -> LogCutter {
         LogCutter { replay, entry: None, cut: 0, recovery: Recovery::default(), is_done: false, planted }
     }
 
-    /// The log, to be continued, and the result of the replay; none if the run was stopped before the end of the log.
+    /// Returns the log, to be continued, and the result of the replay; none if the run was stopped before the end of
+    /// the log.
     pub fn end(self) -> Result<Option<(Replayed, Recovery)>, RunError> {
         if !self.is_done {
             return Ok(None);
@@ -55,12 +56,12 @@ impl LogCutter {
         feed.tell(progress.durable);
     }
 
-    /// The error if the log lets more events pass than the sources have.
+    /// Returns the error if the log lets more events pass than the sources have.
     pub fn too_few_events(&self, epoch: u64) -> RunError {
         self.replay.too_few_events(epoch)
     }
 
-    /// The splits join that joined before an epoch.
+    /// Lets the splits join that joined before an epoch.
     fn join(&self, intake: &mut Intake<'_>, entry: &EpochEntry) -> Result<(), RunError> {
         for JoinedSplit { source, split, mark, name } in entry.joined.iter().cloned() {
             let (known, now) = (Known { source, split, name, mark }, intake.now());
@@ -91,9 +92,16 @@ impl LogCutter {
                 Err(failure) => return Err(source_failed(intake.on, logged.source, failure)),
             },
         };
-        for input in in_order(batches, &logged.punctuations) {
+        let program = &intake.on.machine.program;
+        let timed = program.sources().nth(logged.source).and_then(TimedEvents::of);
+        let too_far = match self.planted.is(Bug::ReplayAsksClock) {
+            true => intake.ahead.decide_anew(logged.source, &batches),
+            false => std::mem::take(&mut logged.too_far),
+        };
+        for input in in_order(batches, &logged.punctuations, &too_far, timed.as_ref()) {
             match input {
                 LoggedInput::Records(batch) => intake.gate.ingest(at, batch, now),
+                LoggedInput::TooFar(far) => intake.gate.ingest(at, far.into_batch(), now),
                 LoggedInput::Punctuation(time) => intake.gate.punctuate(at, time),
             }
         }
@@ -104,6 +112,15 @@ impl LogCutter {
         *source += 1;
         Ok(true)
     }
+}
+
+/// Returns why an epoch is not replayed in which rows woke between events, where the program now has an epoch for each instant of wakes.
+fn woken_otherwise(epoch: u64) -> RunError {
+    let why = format!(
+        "epoch {epoch} of the log has rows that woke between events, which this version does in another order; go on once with the \
+         version of tidemill that wrote it, to the end of a run, and then with this one"
+    );
+    StateError::Refused(why).into()
 }
 
 /// The interval at which to check whether the run is to stop while waiting for a source, nanoseconds.
@@ -119,6 +136,9 @@ impl Cutter for LogCutter {
                 self.is_done = true;
                 return Ok(Gathering::Over);
             };
+            if entry.wakes.is_some() && !intake.on.machine.wiring.wakes_within {
+                return Err(woken_otherwise(entry.epoch));
+            }
             self.join(intake, &entry)?;
             if let Some(feed) = &mut intake.feed
                 && !self.planted.is(Bug::ReplayForgetsTaken)

@@ -36,9 +36,9 @@ pub struct Report {
     lates: Vec<(usize, usize)>,
     counts: Vec<Vec<u64>>,
     failed: Vec<u64>,
-    /// By stream: the times that were left out.
+    /// The number of times that were left out, by stream.
     left_out: Vec<u64>,
-    /// By transaction: the sampled times.
+    /// The sampled times, by transaction.
     sampled: TiVec<TransactionId, Sampled>,
     latency: Histogram<u64>,
     stages: StageSummary,
@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// All counts are zero.
+    /// Makes a report whose counts are all zero.
     pub fn new(program: &Program, groups: &Groups, wiring: &Wiring) -> Self {
         let sources = program.sources().count();
         let latency = Histogram::new_with_max(LATENCY_MAX, 3).expect("bounds that a histogram takes");
@@ -76,7 +76,7 @@ impl Report {
         self.events += epoch.input.events as u64;
         self.epochs += 1;
         epoch.accessed.scheduled.iter().for_each(|scheduled| self.add_policy(epoch, scheduled));
-        // What is due is never late nor bad.
+        // Only sources have late and bad records; due rows are never either.
         for (s, source) in epoch.input.sources.iter().take(self.late.len()).enumerate() {
             self.late[s] += source.late.iter().map(|b| b.num_rows() as u64).sum::<u64>();
             self.bad[s] += source.bad.len() as u64;
@@ -138,7 +138,7 @@ impl Report {
         summary.access_seconds += seconds(access);
     }
 
-    /// The summary of the run, after `elapsed` nanoseconds.
+    /// Returns the summary of the run, after `elapsed` nanoseconds.
     pub fn summary(&self, program: &Program, positions: &[SourcePosition], stopped: bool, elapsed: u64) -> Summary {
         let seconds = elapsed as f64 / 1e9;
         Summary {
@@ -160,12 +160,12 @@ impl Report {
         }
     }
 
-    /// What the run does at the moment.
+    /// Returns the present state of the run.
     pub fn live(&self, program: &Program, wiring: &Wiring, under_way: UnderWay) -> Live {
         self.notes.live(program, wiring, under_way)
     }
 
-    /// The samples of the rows that were touched, and of those along critical paths.
+    /// Returns the samples of the rows that were touched, and of those along critical paths.
     pub fn touched(&self) -> [Vec<Touched>; 2] {
         self.notes.touched()
     }
@@ -177,7 +177,8 @@ impl Report {
         WorkerSummary { useful, sync, lock, construct, explore, abort, other }
     }
 
-    fn sources(&self, program: &Program, positions: &[SourcePosition]) -> Vec<SourceSummary> {
+    /// Returns the counts of the sources.
+    pub fn sources(&self, program: &Program, positions: &[SourcePosition]) -> Vec<SourceSummary> {
         let streams = program.sources();
         let names: Vec<&str> = program.sources().map(|stream| stream.name.as_str()).collect();
         let of = |(s, stream): (usize, &tidemill_plan::Stream)| {
@@ -222,7 +223,7 @@ impl Report {
 }
 
 impl LatencySummary {
-    /// Of latencies in nanoseconds.
+    /// Summarizes latencies in nanoseconds.
     pub(crate) fn of(latencies: &Histogram<u64>) -> LatencySummary {
         let ms = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e6;
         LatencySummary {

@@ -5,14 +5,17 @@
 //! | reader, one per source | reads batches | gate |
 //! | gate | gathers epochs and cuts them | workers, logger, readers |
 //! | worker, several | prepares, accesses and finishes epochs | workers, committer |
-//! | committer | gives results to sinks | gate, logger, checkpointer |
+//! | committer | answers calls, hands results over | gate, logger, checkpointer, releaser |
+//! | releaser | gives results to sinks | committer |
 //! | logger, in a durable run | appends what the gate took | committer, gate |
 //! | checkpointer, in a durable run | writes checkpoints, merges runs | |
+//! | reader of keys, in a durable run with calls that have keys | looks keys up in runs | gate |
 //!
 //! [`Run::on_threads`] gives each actor a thread, which waits for the actor's bell if there is nothing to do; workers
 //! wait together, at the pipeline. [`Run::step`] performs one step of one actor on the caller's thread: every fair
 //! order of steps gives the same results.
 
+use crate::ahead::RunTime;
 use crate::commit::{CommitParts, Committer};
 use crate::engine::{Engine, Request};
 use crate::gather::{GatherParts, Gatherer};
@@ -21,18 +24,22 @@ use crate::options::Options;
 use crate::pipeline::{Pipeline, StageWorker};
 use crate::reader::Reader;
 use crate::records::Records;
+use crate::release::{Backlog, ReleaseParts, ReleaseSide, Releaser};
 use crate::session::OfRun;
 use crate::session::at_gate::AtGate;
 use crate::session::link::Link;
 use crate::session::retries::Retries;
+use crate::session::waiting::LookUps;
 use crate::summary::Summary;
+use crate::watched::{Begun, Watched};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_durability::{Planted, StateError};
+use tidemill_durability::{Course, Planted, StateError};
 use tidemill_plan::{Program, StreamId};
 use tidemill_recovery::{
-    Bells, Checkpointer, Durable, Ending, Failure, Kept, Logger, Parts, Remembered, RunError, Shared,
+    Bells, Checkpointer, CommitSide, Durable, Ending, Failure, Kept, KeyReader, Logger, Parts, Remembered, RunError,
+    Shared,
 };
 use tidemill_stages::access::indexes;
 use tidemill_stages::access::scheduling::Scheduling;
@@ -56,9 +63,13 @@ pub struct Run {
     gate: Driven<Gatherer>,
     workers: Vec<Driven<StageWorker>>,
     committer: Driven<Committer>,
+    releaser: Driven<Releaser>,
     durable: Option<(Driven<Logger>, Driven<Checkpointer>)>,
+    /// In a session with a state whose calls have keys.
+    key_reader: Option<Driven<KeyReader>>,
     ending: Option<Ending>,
     remembered: Arc<Remembered>,
+    time: Arc<RunTime>,
     /// The number of the first epoch.
     first: u64,
 }
@@ -74,10 +85,14 @@ pub enum ActorName {
     Worker(usize),
     /// The committer.
     Committer,
+    /// The releaser.
+    Releaser,
     /// The logger.
     Logger,
     /// The checkpointer.
     Checkpointer,
+    /// The reader of keys.
+    KeyReader,
 }
 
 /// An actor and its bell.
@@ -102,8 +117,8 @@ impl<A: Actor> Driven<A> {
     }
 }
 
-/// The number of workers: at most as many as were asked for, and no more than can run at once, which would only take
-/// processors from each other. If more are asked for in access, there are as many.
+/// Returns the number of workers: at most as many as were asked for, and no more than can run at once, which would only
+/// take processors from each other. If more are asked for in access, there are as many.
 pub fn workers(options: &Options, parallelism: usize) -> usize {
     let useful = match options.scheduling {
         Scheduling::FixedOn(fixed) => parallelism.max(fixed.workers.get() as usize),
@@ -136,7 +151,8 @@ impl Run {
         tick: &mut dyn FnMut(),
     ) -> Result<Run, RunError> {
         let cutter = request.take_cutter();
-        let Request { sources, mut sinks, options, environment, control, durability, records, idle, .. } = request;
+        let Request { sources, mut sinks, options, environment, control, durability, records, idle, watched, .. } =
+            request;
         let started = environment.now();
         check_sent(engine.program(), &sources)?;
         if options.memory.is_some() && durability.is_none() {
@@ -172,7 +188,6 @@ impl Run {
         let (finished, to_commit) = mailbox(None, &bells.committer, None);
         let sent =
             sources.iter().enumerate().filter(|(_, source)| source.is_sent()).map(|(number, _)| number).collect();
-        let session = link.as_ref().map(|link| AtGate::new(link.clone(), link.connect(&bells.gate), sent));
         let end = match &durable {
             None => EndOfInput::Ends,
             Some(durable) if durable.is_final() => EndOfInput::Final,
@@ -199,17 +214,43 @@ impl Run {
             // Nobody asks for the events of its streams, so none are kept.
             remembered.kept.keep(&[], first);
         }
-        let retries = Arc::new(Retries::new(&on.machine, remembered.clone(), planted));
+        let sink_vitals = on.control.vitals.begin(sinks.len(), bells.gate.clone());
+        let releases = at_commit.as_ref().map(|side: &CommitSide| ReleaseSide {
+            released: side.released.clone(),
+            checkpoints: side.checkpoints.clone(),
+            captured: side.captured.clone(),
+            commit_age_max: side.options.commit_age_max.as_nanos() as u64,
+        });
+        let (release_bell, backlog) = (Arc::new(Bell::default()), Arc::new(Backlog::default()));
+        let (release, results) = mailbox(None, &release_bell, Some(&bells.committer));
+        let retries = Arc::new(Retries::new(&on.machine, remembered.clone(), on.control.clone(), planted));
+        let has_keys = link.is_some() && at_gate.is_some() && !retries.remembering().is_empty();
+        let (look_ups, key_reader) = has_keys.then(|| key_reader(&retries, &on, &bells.gate)).unzip();
+        let session = link.as_ref().map(|link| AtGate::new(link.clone(), link.connect(&bells.gate), sent, look_ups));
+        let time = RunTime::new(environment.clone(), on.control.clone(), retries.last_key.clone());
+        let time = Arc::new(time);
         let committer = Committer::new(CommitParts {
             retries: retries.clone(),
             on: on.clone(),
             pipeline: pipeline.clone(),
-            sinks,
+            release,
+            backlog: backlog.clone(),
             finished: to_commit,
             free,
             records: records.map(Records::new),
             first,
             durable: at_commit,
+            link: link.clone(),
+        });
+        let releaser = Releaser::new(ReleaseParts {
+            on: on.clone(),
+            pipeline: pipeline.clone(),
+            sinks,
+            sink_vitals,
+            results,
+            backlog,
+            report: committer.report(),
+            durable: releases,
             link,
         });
         let gate = Gatherer::new(GatherParts {
@@ -224,6 +265,7 @@ impl Run {
             session,
             idle,
             retries,
+            time: time.clone(),
         });
         let run = Run {
             pipeline,
@@ -232,13 +274,17 @@ impl Run {
             gate: Driven::new(gate, bells.gate),
             workers,
             committer: Driven::new(committer, bells.committer),
+            releaser: Driven::new(releaser, release_bell),
             durable,
+            key_reader,
             ending,
             remembered,
+            time,
             first,
             on,
         };
         run.wake_at_failure();
+        run.show(&watched);
         Ok(run)
     }
 
@@ -247,22 +293,46 @@ impl Run {
         self.remembered.kept.keep(streams, self.first)
     }
 
-    /// What a session needs of it.
+    /// Shows it to those who watch.
+    fn show(&self, watched: &Watched) {
+        watched.begin(Begun {
+            machine: self.on.machine.clone(),
+            control: self.on.control.clone(),
+            environment: self.on.environment.clone(),
+            report: self.committer.actor.report(),
+            started: self.started,
+            savepoints: self.ending.as_ref().map(Ending::savepoints),
+        });
+    }
+
+    /// Returns the parts of the run that a session needs.
     pub(crate) fn for_session(&self) -> OfRun {
-        let committer = self.committer.bell.clone();
+        let releaser = self.releaser.bell.clone();
         let savepoints = self.ending.as_ref().map(Ending::savepoints);
         let planted = self.ending.as_ref().map(Ending::planted).unwrap_or_default();
         let (pipeline, report) = (self.pipeline.clone(), self.committer.actor.report());
-        OfRun { committer, report, pipeline, started: self.started, savepoints, planted }
+        let course = self.ending.as_ref().map(Ending::course);
+        let course = course.unwrap_or_else(|| Course { id: self.on.environment.unique(), number: 0 });
+        OfRun {
+            releaser,
+            course,
+            report,
+            pipeline,
+            started: self.started,
+            time: self.time.clone(),
+            savepoints,
+            planted,
+        }
     }
 
     /// Makes every failure wake all actors, which see it and exit.
     fn wake_at_failure(&self) {
-        let mut bells = vec![self.gate.bell.clone(), self.committer.bell.clone()];
+        let mut bells = vec![self.gate.bell.clone(), self.committer.bell.clone(), self.releaser.bell.clone()];
         bells.extend(self.readers.iter().map(|reader| reader.bell.clone()));
         if let Some((logger, checkpointer)) = &self.durable {
             bells.extend([logger.bell.clone(), checkpointer.bell.clone()]);
         }
+        bells.extend(self.key_reader.iter().map(|reader| reader.bell.clone()));
         let pipeline = self.pipeline.clone();
         self.on.failure.wakes(move || {
             pipeline.tasks().stop();
@@ -270,12 +340,14 @@ impl Run {
         });
     }
 
-    /// Its actors.
+    /// Returns its actors.
     pub fn actors(&self) -> Vec<ActorName> {
         let readers = (0..self.readers.len()).map(ActorName::Reader);
         let workers = (0..self.workers.len()).map(ActorName::Worker);
         let durable = self.durable.iter().flat_map(|_| [ActorName::Logger, ActorName::Checkpointer]);
-        readers.chain([ActorName::Gate]).chain(workers).chain([ActorName::Committer]).chain(durable).collect()
+        let last = [ActorName::Committer, ActorName::Releaser];
+        let keys = self.key_reader.iter().map(|_| ActorName::KeyReader);
+        readers.chain([ActorName::Gate]).chain(workers).chain(last).chain(durable).chain(keys).collect()
     }
 
     /// Performs one step of an actor on this thread. Panics if the run has no such actor.
@@ -286,23 +358,27 @@ impl Run {
             ActorName::Gate => self.gate.step(),
             ActorName::Worker(worker) => self.workers[worker].step(),
             ActorName::Committer => self.committer.step(),
+            ActorName::Releaser => self.releaser.step(),
             ActorName::Logger => self.durable.as_mut().expect(DURABLE).0.step(),
             ActorName::Checkpointer => self.durable.as_mut().expect(DURABLE).1.step(),
+            ActorName::KeyReader => self.key_reader.as_mut().expect(DURABLE).step(),
         };
         self.look();
         progress
     }
 
-    /// Whether all actors are over, except for readers, which may wait for input that is no longer taken.
+    /// Returns whether all actors are over, except for readers, which may wait for input that is no longer taken.
     pub fn is_over(&self) -> bool {
-        let is_over = self.gate.is_over && self.committer.is_over && self.workers.iter().all(|worker| worker.is_over);
+        let is_over = self.gate.is_over && self.releaser.is_over && self.committer.is_over;
+        let is_over = is_over && self.workers.iter().all(|worker| worker.is_over);
+        let is_over = is_over && self.key_reader.as_ref().is_none_or(|reader| reader.is_over);
         is_over && self.durable.as_ref().is_none_or(|(logger, checkpointer)| logger.is_over && checkpointer.is_over)
     }
 
     /// Passes on the watcher's observations, and counts its poll.
     fn look(&self) {
         self.on.control.poll(&self.on.failure);
-        if let Some(ending) = self.ending.as_ref().filter(|_| self.gate.is_over && self.committer.is_over) {
+        if let Some(ending) = self.ending.as_ref().filter(|_| self.gate.is_over && self.releaser.is_over) {
             ending.hurry();
         }
     }
@@ -327,14 +403,17 @@ impl Run {
         Ok(Summary { durability, ..summary })
     }
 
-    /// Runs to the end, with a thread for each actor. `tick` is called from time to time on this thread.
+    /// Runs to the end, with a thread for each actor. `tick` is called on this thread, first of all and then from time to
+    /// time.
     pub fn on_threads(self, tick: &mut dyn FnMut()) -> Result<Summary, RunError> {
-        let Run { on, pipeline, started, readers, gate, workers, committer, durable, ending, remembered, first } = self;
+        let Run { on, pipeline, started, readers, gate, workers, durable, ending, remembered, first, time, .. } = self;
+        let Run { committer, releaser, key_reader, .. } = self;
         let control = on.control.clone();
         let mut look = || {
             control.poll(&on.failure);
             tick();
         };
+        look();
         // If this thread panics, or cannot start another thread, the existing threads exit.
         let guard = SetOnPanic(&on.failure);
         let threads = Threads { environment: &on.environment, failure: &on.failure };
@@ -342,10 +421,12 @@ impl Run {
         let durable = durable.map(|(logger, checkpointer)| {
             (threads.spawn("log", logger, life), threads.spawn("checkpoint", checkpointer, life))
         });
-        let mut committer = threads.spawn("committer", committer, life);
+        let key_reader = key_reader.map(|reader| threads.spawn("keys", reader, life));
+        let committer = threads.spawn("committer", committer, life);
+        let mut releaser = threads.spawn("releaser", releaser, life);
         let mut gate = threads.spawn("gate", gate, life);
         let readers: Vec<_> = readers.into_iter().map(|reader| threads.spawn("source", reader, life)).collect();
-        committer.watch(&mut look);
+        releaser.watch(&mut look);
         gate.watch(&mut look);
         std::mem::forget(guard);
         ending.iter().for_each(Ending::hurry);
@@ -354,8 +435,9 @@ impl Run {
             // The state is in use until the logger has exited.
             (logger.join(&on.failure), checkpointer.join(&on.failure))
         });
-        let committer = committer.join(&on.failure);
+        let (committer, releaser) = (committer.join(&on.failure), releaser.join(&on.failure));
         let gate = gate.join(&on.failure);
+        let key_reader = key_reader.and_then(|reader| reader.join(&on.failure));
         if !on.control.stops() && !on.failure.is_set() {
             // In the other cases a source may wait for input that never comes; its reader exits after the next record.
             readers.into_iter().for_each(|reader| _ = reader.join(&on.failure));
@@ -370,9 +452,33 @@ impl Run {
         };
         let workers = workers.into_iter().collect::<Option<_>>().ok_or_else(early)?;
         let (committer, gate) = (committer.ok_or_else(early)?, gate.ok_or_else(early)?);
-        Run { on, pipeline, started, readers: Vec::new(), gate, workers, committer, durable, ending, remembered, first }
-            .end()
+        let releaser = releaser.ok_or_else(early)?;
+        Run {
+            on,
+            pipeline,
+            started,
+            readers: Vec::new(),
+            gate,
+            workers,
+            committer,
+            releaser,
+            durable,
+            key_reader,
+            ending,
+            remembered,
+            first,
+            time,
+        }
+        .end()
     }
+}
+
+/// Makes the reader of keys, and the way from the gate to it.
+fn key_reader(retries: &Retries, on: &Shared, gate: &Arc<Bell>) -> (LookUps, Driven<KeyReader>) {
+    let bell = Arc::new(Bell::default());
+    let ((ask, asked), (found, answers)) = (mailbox(None, &bell, None), mailbox(None, gate, None));
+    let reader = KeyReader::new(retries.remembering().to_vec(), asked, found, on.failure.clone());
+    (LookUps { ask, found: answers }, Driven::new(reader, bell))
 }
 
 /// The main function of most actors' threads.

@@ -11,13 +11,14 @@ pub struct Known {
     pub source: usize,
     /// Its number there.
     pub split: u32,
-    /// What its source knows it by.
+    /// The name by which its source knows it.
     pub name: String,
     /// The mark with which it begins.
     pub mark: Option<i64>,
 }
 
-/// A split joins; the first one of a source is there from the start, and gets its name. Returns its number among all splits.
+/// Lets a split join; the first one of a source is there from the start, and gets its name. Returns its number among
+/// all splits.
 pub fn join(known: Known, gate: &mut Gate, inputs: &mut Inputs, idle: &mut Idle, now: u64) -> Result<usize, IoFailure> {
     let Known { source, split, name, mark } = known;
     assert_eq!(split as usize, inputs.names(source).len(), "splits join in the order of their numbers");

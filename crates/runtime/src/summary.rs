@@ -11,29 +11,29 @@ pub struct Summary {
     pub application: String,
     /// Events that passed, of all sources.
     pub events: u64,
-    /// By source.
+    /// A summary of each source, by source.
     pub sources: Vec<SourceSummary>,
-    /// By transaction.
+    /// A summary of each transaction, by transaction.
     pub transactions: Vec<TransactionSummary>,
-    /// By filter or map.
+    /// The failures of each filter and map.
     pub failed: Vec<FailedSummary>,
-    /// By stream of ticks, or of windows of rows.
+    /// The times that were left out, for each stream of ticks, or of windows of rows.
     pub left_out: Vec<LeftOutSummary>,
     /// The number of epochs.
     pub epochs: u64,
-    /// How the epochs were scheduled, in the order in which the policies were first used.
+    /// The policies under which the epochs were scheduled, in the order in which they were first used.
     pub policies: Vec<PolicySummary>,
     /// Wall time in seconds, from the first thread's start to the last sink's end.
     pub seconds: f64,
     /// Events per second.
     pub events_per_second: f64,
-    /// From an event's arrival at the gate to the release of its epoch's results.
+    /// The latency from an event's arrival at the gate to the release of its epoch's results.
     pub latency: LatencySummary,
     /// Seconds that workers spent in each stage, summed over all workers.
     pub stage_seconds: StageSummary,
     /// Seconds that workers spent in the access stage, by kind.
     pub access_seconds: WorkerSummary,
-    /// Whether the run was stopped before its sources ended.
+    /// A flag: whether the run was stopped before its sources ended.
     pub stopped: bool,
     /// The durability part, for a durable run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Summary {
 pub struct PolicySummary {
     /// The policy, in the syntax of `--scheduling`.
     pub policy: String,
-    /// How many workers took part in access, at most.
+    /// The most workers that took part in access.
     pub workers: u64,
     /// The group of transactions, if groups were scheduled separately.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,12 +107,12 @@ pub struct SourceSummary {
     /// The earliest event time that such an event may have; none while that source has had no event, and for sources
     /// without event time.
     pub held_from: Option<i64>,
-    /// What they wait for and what releases them, in words; set by front ends after a run that was not stopped.
+    /// A text that says what they wait for and what releases them; set by front ends after a run that was not stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// Whether its input came to an end that is a pause: a later run over the same state continues it.
+    /// A flag: whether its input came to an end that is a pause: a later run over the same state continues it.
     pub paused: bool,
-    /// Whether it had ended for good in an earlier run over the same state: nothing was read from it.
+    /// A flag: whether it had ended for good in an earlier run over the same state: nothing was read from it.
     pub ended_before: bool,
 }
 

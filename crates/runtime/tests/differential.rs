@@ -9,6 +9,7 @@ mod driven;
 mod durable;
 mod join;
 mod limits;
+mod meaning;
 mod memory;
 mod over;
 mod pace;
@@ -44,17 +45,17 @@ fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
 }
 
-/// Whether a random suite still has time.
+/// Returns whether a random suite still has time.
 fn has_time(since: Instant) -> bool {
     since.elapsed().as_secs() < number("TIDEMILL_SECONDS", u64::MAX)
 }
 
-/// The same for a suite of one part of the engine, which has a fifth of the time.
+/// Returns whether a suite of one part of the engine, which has a fifth of the time, still has time.
 fn has_time_for_part(since: Instant) -> bool {
     since.elapsed().as_secs() < number("TIDEMILL_SECONDS", u64::MAX) / 5
 }
 
-/// The policy as it is, or as often as that with owners of rows.
+/// Returns the policy as it is, or as often as that with owners of rows.
 fn in_a_way_to_share(policy: Policy, random: &mut Random) -> Policy {
     let ways = policy.in_ways_to_share();
     if random.chance(50) { policy } else { ways[random.below(ways.len())] }
@@ -244,9 +245,9 @@ fn epochs_are_listed_ahead() {
 /// Epochs of random histories that were listed ahead.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// For a policy or a scheme that was asked for.
+    /// The epochs listed for a policy or a scheme that was asked for.
     asked_for: AtomicU64,
-    /// For that of the epoch before, where each epoch's is chosen.
+    /// The epochs listed for the method of the epoch before, if each epoch's is chosen.
     chosen: AtomicU64,
 }
 
@@ -310,13 +311,14 @@ fn random_histories() {
 const CALLED: u64 = 10;
 /// Most events of a source, or calls of a stream, in its histories.
 const CALLED_EVENTS_MAX: usize = 60;
-/// In percent, the share of its histories that has crashes.
+/// The share of its histories that has crashes, in percent.
 const CRASHES: usize = 25;
 
-/// With this number of histories, the decision chooses more than four workers for some epoch, and each way to share runs.
+/// The number of histories with which the decision chooses more than four workers for some epoch, and each way to share
+/// runs.
 const SHARED_WIDELY: u64 = 20_000;
 
-/// With this number of histories, every policy runs with every number of workers, on one socket and on two.
+/// The number of histories with which every policy runs with every number of workers, on one socket and on two.
 const ALL_WAYS: u64 = 100_000;
 
 /// Scheduling, number of workers, and whether they are on two sockets.
@@ -372,7 +374,7 @@ fn random_call_plan_histories(seed: u64, tally: &Mutex<Tally>) {
     }
 }
 
-/// A session takes longer than a run of so few events: there are fewer.
+/// Returns a session takes longer than a run of so few events: there are fewer.
 fn called_shape(seed: u64) -> DataShape {
     let shape = DataShape::random(seed);
     DataShape { events_max: shape.events_max.min(CALLED_EVENTS_MAX), ..shape }

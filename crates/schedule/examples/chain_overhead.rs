@@ -1,8 +1,8 @@
-//! What scheduling costs: nanoseconds per operation to build the graph of an epoch and to run it,
-//! beside the plain serial loop over the same transactions.
+//! Overhead of scheduling: nanoseconds per operation to build the graph of an epoch and to run it, beside the plain
+//! serial loop over the same transactions.
 //!
 //! Streaming Ledger: half deposits (2 rows), half transfers (4 rows), over 10,000 and 1,000,000 rows per
-//! table, Zipf 0 and 0.99; the user function burns so many nanoseconds per operation. The loop, one worker
+//! table, Zipf 0 and 0.99; the user function burns the given nanoseconds per operation. The loop, one worker
 //! and two take turns, and the best round of each counts: on a machine with other load, run it again
 //! until the columns settle. `overhead` is the time of all workers together over that of the loop, `ratio`
 //! the loop's time over that of partitioning, linking and running. Every round is checked against the
@@ -22,7 +22,7 @@ use tidemill_schedule::{Execute, Executor, Worker};
 use tidemill_txn::sample::{self, Random, Zipf};
 use tidemill_txn::{AccessBuffer, Graph, Partitioning, Scratch, SortedAccesses};
 
-/// What the loop and the executors together may burn per configuration.
+/// The nanoseconds of work that the loop and the executors together may do per configuration.
 const ROUNDS: std::ops::RangeInclusive<usize> = 3..=25;
 const OPERATION_NS_TOTAL: f64 = 1e4;
 
@@ -65,7 +65,7 @@ impl Execute for Ledger<'_> {
     }
 }
 
-/// Nanoseconds per step of the user function.
+/// Returns the nanoseconds per step of the user function.
 fn calibrate() -> f64 {
     let start = Instant::now();
     black_box(burn(1, 20_000_000));

@@ -1,4 +1,5 @@
-//! What workers write to lines that they share, per transaction: counters, claims, states and locks of the executor.
+//! Writes of workers to the cache lines that they share, per transaction: counters, claims, states and locks of the
+//! executor.
 //!
 //! A line that one worker writes has to come to the next that reads or writes it, some 100 ns away on a large machine.
 //! So these writes, and not the arithmetic, bound how far more workers help; and they can be counted where there are
@@ -18,7 +19,7 @@ const WORKERS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// Transactions that do nothing and never abort.
 struct Nothing {
-    /// Whether they are in parts.
+    /// A flag: whether transactions are taken apart into operations.
     apart: bool,
 }
 
@@ -45,7 +46,7 @@ fn uses(epoch: &AccessBuffer, apart: bool) -> UseBuffer {
     uses
 }
 
-/// The writes of an epoch, per transaction.
+/// Returns the writes of an epoch, per transaction.
 fn writes(epoch: &AccessBuffer, policy: Policy, workers: usize) -> f64 {
     let nothing = Nothing { apart: policy.takes_apart() };
     let mut run = SortedAccesses::new();

@@ -8,7 +8,7 @@ use crate::sync::spin_loop;
 /// The longest pause between two looks.
 const PAUSE_MAX: u32 = 64;
 
-/// Looks until the condition holds, for so many spins in all; returns whether it does.
+/// Looks until the condition holds, for this number of spins in all; returns whether it does.
 pub(crate) fn look(spins: u32, condition: impl Fn() -> bool) -> bool {
     let (mut spent, mut pause) = (0, 1);
     while spent < spins {

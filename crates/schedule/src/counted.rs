@@ -7,7 +7,7 @@ use std::sync::{LockResult, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 static WRITES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// How often workers of this process have written to what they share: counters, claims, states and locks.
+/// Returns the number of writes of this process's workers to what they share: counters, claims, states and locks.
 pub fn shared_writes() -> u64 {
     WRITES.load(Relaxed)
 }

@@ -39,19 +39,19 @@ use tidemill_txn::{Event, Graph};
 /// A lock that is held for writing. Below it is the number of those that hold it for reading.
 const WRITTEN: u32 = 1 << 31;
 
-/// What eager aborts keep of an epoch.
+/// The state of an epoch under eager aborts.
 #[derive(Debug, Default)]
 pub(crate) struct Eager {
-    /// By transaction.
+    /// The lock of each transaction, by transaction.
     locks: Vec<AtomicU32>,
-    /// By transaction: the parts that have read a version whose value is now another. Added to under the lock of the
-    /// source for writing, taken under the transaction's own.
+    /// The parts of each transaction that have read a version whose value is now another, by transaction. Added to
+    /// under the lock of the source for writing, taken under the transaction's own.
     stale: Vec<AtomicU32>,
-    /// By slot.
+    /// The transaction of each operation, by slot.
     transaction: Vec<u32>,
 }
 
-/// How a transaction's own lock is held.
+/// The mode in which a transaction's own lock is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     Read,
@@ -145,8 +145,8 @@ impl Executor {
         }
     }
 
-    /// A version has another value: the parts that have read it are stale. Puts each transaction of which none was
-    /// before on the list.
+    /// Marks the parts that have read a version as stale, since the version has another value. Puts each transaction of
+    /// which none was stale before on the list.
     fn make_stale<E: Execute + ?Sized>(&self, execute: &E, list: &mut BinaryHeap<Reverse<u32>>, slot: u32) {
         self.readers_that_ran(execute, slot, |consumer, parts| {
             if self.eager.stale[consumer as usize].fetch_or(parts, Ordering::Relaxed) == 0 {

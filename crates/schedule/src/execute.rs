@@ -23,28 +23,28 @@ pub trait Execute: Sync {
     /// with it runs meanwhile. A panic stops the epoch on all workers.
     fn execute(&self, worker: usize, unit: u32);
 
-    /// A hint that the worker will soon run this unit. May be called any number of times, or never, and while earlier
+    /// Hints that the worker will soon run this unit. May be called any number of times, or never, and while earlier
     /// units write the rows: it must not read them, only prefetch them.
     #[inline]
     fn prefetch(&self, _unit: u32) {}
 
-    /// Nanoseconds since a fixed instant, for [`crate::Breakdown`]. By default time stands still.
+    /// Returns the nanoseconds since a fixed instant, for [`crate::Breakdown`]. By default time stands still.
     #[inline]
     fn now(&self) -> u64 {
         0
     }
 
-    /// The time that a unit took, nanoseconds. Called for those that are timed.
+    /// Records the time that a unit took, in nanoseconds. Called for those that are timed.
     fn took(&self, _worker: usize, _unit: u32, _ns: u64) {}
 
-    /// Whether a transaction runs in parts before its verdict. Called on speculation only, as are those that follow
-    /// but for `judge` and `revert`.
+    /// Returns whether a transaction runs in parts before its verdict. Called on speculation only, as are those that
+    /// follow but for `judge` and `revert`.
     fn is_apart(&self, _transaction: u32) -> bool {
         false
     }
 
-    /// Whether a transaction in parts aborts, given the current values of its sources. All its units have run on these
-    /// values. Changes no version. Of whole transactions, TStream's scheme alone asks.
+    /// Returns whether a transaction in parts aborts, given the current values of its sources. All its units have run
+    /// on these values. Changes no version. Of whole transactions, TStream's scheme alone asks.
     fn judge(&self, _worker: usize, _transaction: u32) -> bool {
         unreachable!("nothing is judged where transactions are whole")
     }
@@ -55,7 +55,8 @@ pub trait Execute: Sync {
         unreachable!("nothing is left out without speculation")
     }
 
-    /// Whether a transaction that was left out aborts, given the current values of its sources. Changes no version.
+    /// Returns whether a transaction that was left out aborts, given the current values of its sources. Changes no
+    /// version.
     fn would_abort(&self, _worker: usize, _transaction: u32) -> bool {
         unreachable!("nothing is left out without speculation")
     }

@@ -106,7 +106,7 @@ use tidemill_txn::{Accesses, ChainSummary, Chains, Flow, Graph, Precedence, Sort
 
 pub(crate) const NO_UNIT: u32 = u32::MAX;
 
-/// How far a worker got in a step, or how its help ended.
+/// The result of a worker's step, or of its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Something was done: a unit has run, some were claimed or judged, or a partition was linked.
@@ -117,7 +117,7 @@ pub enum Progress {
     Done,
 }
 
-/// What a worker does that finds no work.
+/// The conduct of a worker that finds no work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
     Wait,
@@ -127,24 +127,24 @@ pub(crate) enum Idle {
 /// Executes epochs in parallel, one at a time. Reused: in steady state it does not allocate.
 #[derive(Debug)]
 pub struct Executor {
-    /// How many workers may take part in any epoch.
+    /// The most workers that may take part in any epoch.
     workers_max: u32,
-    /// How many are expected in this one: sets how work is cut up.
+    /// The number of workers that are expected in this epoch: sets how work is cut up.
     pub(crate) workers: u32,
     pub(crate) policy: Policy,
     pub(crate) graph: Graph,
     /// Followed where the policy works on versions.
     pub(crate) flow: Flow,
-    /// Where chains are units. Filled by the worker that linked last. Each worker reads it for as long as it takes part,
-    /// so it takes the lock once.
+    /// The chains of the epoch, if chains are units. Filled by the worker that linked last. Each worker reads it for as
+    /// long as it takes part, so it takes the lock once.
     pub(crate) chains: RwLock<Chains>,
-    /// Where exploration is structured.
+    /// The strata of the epoch, if exploration is structured.
     pub(crate) strata: Strata,
     /// Depth first: the units of each share.
     pub(crate) shares: Shares,
     /// The slices of the epoch, read while linking.
     pub(crate) runs: Vec<SortedAccesses>,
-    /// What linking counted; the worker that linked a partition adds to it.
+    /// The counts that linking makes; the worker that linked a partition adds to it.
     pub(crate) summary: Mutex<ChainSummary>,
     /// The units of the epoch. Their number is known when it is arranged: chains are counted by the worker that finds
     /// them.
@@ -158,7 +158,7 @@ pub struct Executor {
     /// Read by all workers at every unit, and written a few times in an epoch.
     common: CachePadded<Common>,
     pub(crate) pools: Pools,
-    /// Where rows have owners.
+    /// The owners of rows, if rows have owners.
     owners: Owners,
     pub(crate) repair: Repair,
     /// Unstructured, eager aborts.
@@ -167,21 +167,21 @@ pub struct Executor {
 
 #[derive(Debug)]
 struct Common {
-    /// Whether all partitions are linked, and chains found. Set by the worker that linked last.
+    /// A flag: whether all partitions are linked, and chains found. Set by the worker that linked last.
     linked: AtomicBool,
-    /// Set by a worker that panics, after `at_fault`; never cleared in an epoch.
+    /// A flag: whether a worker has panicked; set after `at_fault`, and never cleared in an epoch.
     poisoned: AtomicBool,
     /// The unit that panicked first, if one ran.
     at_fault: AtomicU32,
 }
 
 impl Executor {
-    /// An executor for at most this many workers, at least one.
+    /// Makes an executor for at most this many workers, at least one.
     pub fn new(workers: usize) -> Self {
         Executor::on_sockets(&vec![0; workers])
     }
 
-    /// For one worker on each of these sockets: work is shared inside a socket first.
+    /// Makes an executor with one worker on each of these sockets: work is shared inside a socket first.
     pub fn on_sockets(sockets: &[usize]) -> Self {
         let workers = sockets.len();
         assert!(workers > 0, "an epoch needs a worker");
@@ -279,22 +279,22 @@ impl Executor {
         }
     }
 
-    /// The graph of the epoch; complete once a worker has returned from `work`.
+    /// Returns the graph of the epoch; complete once a worker has returned from `work`.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The flow of the epoch, where its policy works on versions.
+    /// Returns the flow of the epoch, where its policy works on versions.
     pub fn flow(&self) -> &Flow {
         &self.flow
     }
 
-    /// The chains of the epoch; complete once a worker has returned from `work`.
+    /// Returns the chains of the epoch; complete once a worker has returned from `work`.
     pub fn summary(&self) -> ChainSummary {
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a transaction was run again, wholly or in part, because of an abort.
+    /// Returns the number of times that a transaction was run again, wholly or in part, because of an abort.
     pub fn redone(&self) -> u32 {
         if self.policy.speculates() { self.repair.redone() } else { 0 }
     }
@@ -372,7 +372,7 @@ impl Executor {
         self.common.linked.load(Ordering::Acquire)
     }
 
-    /// Depth first: says whose the unit at a place of the strata is.
+    /// Assigns the unit at a place of the strata to a worker's share, in depth-first exploration.
     pub(crate) fn share_out(&self, place: u32, unit: u32) {
         if self.policy.explore == Explore::Structured(Search::Dfs) {
             let count = self.shares.count();
@@ -385,7 +385,7 @@ impl Executor {
         }
     }
 
-    /// The owner of a unit: of the first row that it touches. `chains`: where these are units.
+    /// Returns the owner of a unit: of the first row that it touches. `chains`: where these are units.
     pub(crate) fn owner(&self, unit: u32, chains: Option<&Chains>) -> Option<u32> {
         let slot = match self.policy.on_versions() {
             false => self.graph.operations(unit).next(),
@@ -440,7 +440,7 @@ impl Executor {
         }
     }
 
-    /// The transaction of a unit.
+    /// Returns the transaction of a unit.
     #[inline]
     pub(crate) fn transaction(&self, unit: u32) -> u32 {
         if self.policy.on_versions() { self.flow.unit(unit).0 } else { unit }

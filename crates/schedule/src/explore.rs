@@ -8,7 +8,7 @@ use crate::sync::Ordering;
 use crate::worker::Worker;
 use tidemill_txn::Precedence;
 
-/// How far ahead on its stack a worker asks for prefetches.
+/// The distance on its stack at which a worker prefetches units.
 const PREFETCH_DISTANCE: usize = 8;
 
 impl Executor {
@@ -89,8 +89,9 @@ impl Executor {
         other.inspect(|&part| self.pools.give(part, unit)).is_some()
     }
 
-    /// Breadth first: claims units of the first stratum that has any left, and stacks them once all units of the
-    /// strata before it have run. Stacks none if all are claimed; says what the worker must wait for first.
+    /// Claims, in breadth-first exploration, units of the first stratum that has any left, and stacks them once all
+    /// units of the strata before it have run. Stacks none if all are claimed; says what the worker must wait for
+    /// first.
     ///
     /// Members are in the order of strata, and no unit runs before all units of the strata before its own. So when as
     /// many units have run as lie before a stratum, these are the units that have run: the count is the barrier.
@@ -112,8 +113,8 @@ impl Executor {
         None
     }
 
-    /// Depth first: stacks the next unit of the worker's shares. Stacks none if no share is left; says which unit
-    /// must wait for its turn.
+    /// Stacks, in depth-first exploration, the next unit of the worker's shares. Stacks none if no share is left; says
+    /// which unit must wait for its turn.
     ///
     /// A worker takes its share when it comes, and further ones when it has lost its patience: perhaps no worker came
     /// for them, and they hold what it waits for. Of its shares it continues with the one whose next unit is of the
@@ -211,14 +212,14 @@ impl Executor {
         }
     }
 
-    /// Whether another worker may be out of work: there is one, no unit is left to claim, and the pool is empty. All
-    /// three are hints, read after every unit.
+    /// Returns whether another worker may be out of work: there is one, no unit is left to claim, and the pool is
+    /// empty. All three are hints, read after every unit.
     #[inline]
     fn is_work_wanted(&self, worker: usize) -> bool {
         self.is_wanted(worker) && self.policy.explore == Explore::Unstructured && self.frontier.is_claimed()
     }
 
-    /// The same, whatever is left to claim.
+    /// Returns whether another worker may be out of work, whatever is left to claim.
     #[inline]
     pub(crate) fn is_wanted(&self, worker: usize) -> bool {
         self.pools.is_wanting(worker) && self.present.load(Ordering::Relaxed) > 1

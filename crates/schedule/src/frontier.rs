@@ -1,4 +1,4 @@
-//! How far a run over units has come: which were claimed, what each still waits for, how many have run.
+//! The progress of a run over units: which were claimed, what each still waits for, how many have run.
 //!
 //! The head of `executor.rs` says how counters work, and why no unit is forgotten or runs twice.
 
@@ -14,8 +14,8 @@ const LOOKED_AT: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Frontier {
     units: AtomicU32,
-    /// Per unit, see the head of `executor.rs`. Written by workers that ran a predecessor and by the one that looks;
-    /// reset to 0 by the one that takes the unit. Not touched where there is no edge.
+    /// The counter of each unit; the head of `executor.rs` says how it works. Written by workers that ran a predecessor
+    /// and by the one that looks; reset to 0 by the one that takes the unit. Not touched where there is no edge.
     counters: Vec<AtomicU32>,
     /// Claimed by workers. Unstructured: the next unit to look at. Breadth first: the next member of the strata to
     /// run.
@@ -55,12 +55,12 @@ impl Frontier {
         }
     }
 
-    /// The same for fewer units, while workers take part: published by the end of linking.
+    /// Lowers the number of units while workers take part: published by the end of linking.
     pub(crate) fn set_units(&self, units: u32) {
         self.units.store(units, Ordering::Relaxed);
     }
 
-    /// Whether every counter is as a run needs it. Each unit that was taken left its counter at 0.
+    /// Returns whether every counter is as a run needs it. Each unit that was taken left its counter at 0.
     fn counters_are_zero(&self) -> bool {
         self.counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
     }
@@ -78,7 +78,7 @@ impl Frontier {
         self.finished() == self.units()
     }
 
-    /// Whether no unit is left to claim. A hint.
+    /// Returns whether no unit is left to claim. A hint.
     #[inline]
     pub(crate) fn is_claimed(&self) -> bool {
         self.next_look.load(Ordering::Relaxed) >= self.units()
@@ -160,7 +160,7 @@ impl Frontier {
         any
     }
 
-    /// How many of those that a unit waits for have told it that they have run.
+    /// Returns the number of a unit's predecessors that have run and told it so.
     #[inline]
     pub(crate) fn arrived(&self, unit: u32) -> u32 {
         self.counters[unit as usize].load(Ordering::Acquire)
@@ -190,8 +190,8 @@ impl Frontier {
         has_all
     }
 
-    /// One of the edges that end in a unit is done. True if the unit was looked at and this is the last: then it is
-    /// this worker's.
+    /// Notes that one of the edges that end in a unit is done. True if the unit was looked at and this is the last:
+    /// then it is this worker's.
     #[inline]
     fn arrive(&self, unit: u32) -> bool {
         let now = self.counters[unit as usize].fetch_add(1, Ordering::AcqRel) + 1;

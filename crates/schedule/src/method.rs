@@ -1,25 +1,25 @@
-//! How the access stage of an epoch is executed.
+//! The method by which the access stage of an epoch is executed.
 
 use crate::baseline::Scheme;
 use crate::policy::{Granularity, Policy};
 use std::fmt;
 
-/// How transactions are executed. Prints as the policy or the scheme does.
+/// The method by which transactions are executed. Prints as the policy or the scheme does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Under a policy.
+    /// A policy.
     Policy(Policy),
-    /// Under the scheme of an earlier system, for measurement.
+    /// The scheme of an earlier system, for measurement.
     Scheme(Scheme),
 }
 
 impl Method {
-    /// Whether one worker runs the transactions in position order.
+    /// Returns whether one worker runs the transactions in position order.
     pub fn is_serial(self) -> bool {
         matches!(self, Method::Policy(Policy { granularity: Granularity::Epoch, .. }))
     }
 
-    /// Whether operations work on versions of the rows rather than on the rows.
+    /// Returns whether operations work on versions of the rows rather than on the rows.
     pub fn on_versions(self) -> bool {
         match self {
             Method::Policy(policy) => policy.on_versions(),
@@ -27,7 +27,7 @@ impl Method {
         }
     }
 
-    /// Whether updates run before the verdict of their transaction.
+    /// Returns whether updates run before the verdict of their transaction.
     pub fn speculates(self) -> bool {
         match self {
             Method::Policy(policy) => policy.speculates(),

@@ -14,9 +14,9 @@ pub type SocketOf = fn(RowId) -> usize;
 /// The owners of an epoch's rows. Reused from epoch to epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// Where rows are placed.
+    /// The socket of each row, if rows are placed on sockets.
     socket_of: Option<SocketOf>,
-    /// By slot, the owner of its row.
+    /// The owner of each row, by slot.
     of_slot: Vec<u32>,
 }
 
@@ -43,14 +43,14 @@ impl Owners {
         }));
     }
 
-    /// The owner of the row of a slot.
+    /// Returns the owner of the row of a slot.
     #[inline]
     pub fn of(&self, slot: u32) -> u32 {
         self.of_slot[slot as usize]
     }
 }
 
-/// By socket: the parts that are on it.
+/// Returns the parts that are on each socket, by socket.
 fn parts_by_socket(sockets: &[usize]) -> Vec<Vec<u32>> {
     let most = sockets.iter().max().map_or(0, |socket| socket + 1);
     let mut parts = vec![Vec::new(); most];

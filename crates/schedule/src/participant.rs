@@ -19,37 +19,37 @@ use std::cell::Cell;
 use std::sync::PoisonError;
 use tidemill_txn::{Chains, Precedence};
 
-/// What a step works with.
+/// The arguments of a step.
 pub(crate) struct Scene<'a, P, E: ?Sized> {
-    /// What waits for what: units are transactions on rows, operations on versions, or chains of these.
+    /// The precedence of units, which are transactions on rows, operations on versions, or chains of these.
     pub precedence: &'a P,
-    /// Where these are units.
+    /// The chains, if these are units.
     pub chains: &'a Chains,
     pub execute: &'a E,
     /// The unit that runs, for the message of a panic.
     pub running: &'a Cell<u32>,
 }
 
-/// What a worker waits for that found nothing to do.
+/// The event that a worker waits for, after it has found nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// That every partition is linked.
+    /// The linking of every partition.
     Linked,
-    /// Structured: something in the pool, or that every unit has a number in its stratum.
+    /// Work in the pool, or a number for every unit in its stratum, if exploration is structured.
     Numbered,
-    /// Structured: that strata are found.
+    /// The strata, if exploration is structured.
     Strata,
-    /// Something in the pool, or the end.
+    /// Work in the pool, or the end.
     Work,
-    /// Breadth first: that this many units have run.
+    /// The end of this many units, breadth first.
     Stratum(u32),
-    /// Depth first: that this many predecessors of a unit have run.
+    /// The end of this many predecessors of a unit, depth first.
     Turn { unit: u32, pending: u32 },
-    /// Lazy aborts: that all transactions were judged and repaired.
+    /// The verdict and the repair of every transaction, under lazy aborts.
     Settled,
 }
 
-/// How many steps a worker takes.
+/// The number of steps that a worker takes.
 #[derive(Clone, Copy)]
 enum Steps {
     One,
@@ -57,7 +57,7 @@ enum Steps {
     All(Idle),
 }
 
-/// How a step ended.
+/// The result of a step.
 pub(crate) enum Step {
     Advanced,
     Starved(Awaited),
@@ -83,7 +83,7 @@ pub struct Participant<'a, E: Execute + ?Sized> {
     execute: &'a E,
     /// Taken when all is linked.
     chains: Option<RwLockReadGuard<'a, Chains>>,
-    /// When it came, and the sum of the worker's times then, nanoseconds.
+    /// The time at which it came, and the sum of the worker's times then, nanoseconds.
     came: u64,
     accounted: u64,
 }

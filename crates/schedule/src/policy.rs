@@ -4,17 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 use tidemill_txn::Verdicts;
 
-/// In which order the graph is explored.
+/// The order in which the graph is explored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Explore {
     /// Any unit that is ready, by counters (MorphStream §4.1.2).
     #[default]
     Unstructured,
-    /// By strata (MorphStream §4.1.1).
+    /// Stratum after stratum (MorphStream §4.1.1).
     Structured(Search),
 }
 
-/// In which order the strata of a graph are explored.
+/// The order in which the strata of a graph are explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Search {
     /// Breadth first: all workers share out one stratum after the other, with a barrier in between.
@@ -24,7 +24,7 @@ pub enum Search {
     Dfs,
 }
 
-/// What a worker takes at once.
+/// The unit of work that a worker takes at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Granularity {
     /// The whole epoch: one worker runs one transaction after the other. Needs no graph.
@@ -39,16 +39,17 @@ pub enum Granularity {
     Operation,
 }
 
-/// Where a transaction that runs whole finds its rows.
+/// The place where a transaction that runs whole finds its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rows {
-    /// In place: it waits for all that touched them before.
+    /// The rows in place: the transaction waits for all that touched them before.
     InPlace,
-    /// In versions: it waits for the last writes before it, so reads pass each other and later writes.
+    /// The versions of the rows: the transaction waits for the last writes before it, so reads pass each other and
+    /// later writes.
     Versions,
 }
 
-/// What happens to a transaction that fails a requirement.
+/// The treatment of a transaction that fails a requirement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Abort {
     /// No other transaction sees its updates before its verdict, so it alone has something to undo.
@@ -62,43 +63,43 @@ pub enum Abort {
     Lazy,
 }
 
-/// Which workers run a unit that is ready (TStream 2020, §IV-E). A choice where exploration is unstructured.
+/// The workers that run a unit that is ready (TStream 2020, §IV-E). A choice where exploration is unstructured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// All: shared-everything. What a worker has to spare goes to workers on its socket first.
+    /// All workers: shared-everything. What a worker has to spare goes to workers on its socket first.
     #[default]
     Everything,
-    /// Those on the socket that its first row belongs to: shared-per-socket.
+    /// The workers on the socket that its first row belongs to: shared-per-socket.
     Socket(Stealing),
-    /// The one that its first row belongs to: shared-nothing.
+    /// The worker that its first row belongs to: shared-nothing.
     Nothing(Stealing),
 }
 
-/// When a worker takes units that belong to others.
+/// The moment at which a worker takes units that belong to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stealing {
-    /// When it has none of its own.
+    /// As soon as it has none of its own.
     AtOnce,
-    /// When it has waited for its own in vain. So they are not stolen while those they belong to take part; but an epoch
-    /// waits for no worker, which may be in another stage or not have a processor.
+    /// After it has waited for its own in vain. So they are not stolen while those they belong to take part; but an
+    /// epoch waits for no worker, which may be in another stage or not have a processor.
     AtLast,
 }
 
-/// How the access stage of an epoch is executed. By default serially.
+/// The policy by which the access stage of an epoch is executed. By default serially.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// In which order the graph is explored.
+    /// The order in which the graph is explored.
     pub explore: Explore,
-    /// What a worker takes at once.
+    /// The unit of work that a worker takes at once.
     pub granularity: Granularity,
-    /// What happens to a transaction that fails a requirement.
+    /// The treatment of a transaction that fails a requirement.
     pub abort: Abort,
-    /// Which workers run a unit that is ready.
+    /// The workers that run a unit that is ready.
     pub sharing: Sharing,
 }
 
 impl Policy {
-    /// One worker, position order.
+    /// The policy of one worker that runs transactions in position order.
     pub const EPOCH: Policy = Policy {
         explore: Explore::Unstructured,
         granularity: Granularity::Epoch,
@@ -108,8 +109,8 @@ impl Policy {
     /// All workers, transaction by transaction.
     pub const TRANSACTION: Policy = Policy { granularity: Granularity::Transaction(Rows::InPlace), ..Policy::EPOCH };
 
-    /// All policies that share everything: the serial one, and every combination of the other choices. A transaction that
-    /// runs whole votes as it runs, so it has no choice of when.
+    /// Returns all policies that share everything: the serial one, and every combination of the other choices. A
+    /// transaction that runs whole votes as it runs, so it has no choice of when.
     pub fn all() -> Vec<Policy> {
         let mut all = vec![Policy::EPOCH];
         let whole = [Rows::InPlace, Rows::Versions].map(Granularity::Transaction);
@@ -126,29 +127,29 @@ impl Policy {
         all
     }
 
-    /// The policy in every way to share that it has.
+    /// Returns the policy in every way to share that it has.
     pub fn in_ways_to_share(self) -> Vec<Policy> {
         let is_shared = self.granularity != Granularity::Epoch && self.explore == Explore::Unstructured;
         let all = Sharing::ALL.into_iter().filter(|&sharing| is_shared || sharing == Sharing::Everything);
         all.map(|sharing| Policy { sharing, ..self }).collect()
     }
 
-    /// Whether operations work on versions of the rows rather than on the rows.
+    /// Returns whether operations work on versions of the rows rather than on the rows.
     pub fn on_versions(self) -> bool {
         self.takes_apart() || self.granularity == Granularity::Transaction(Rows::Versions)
     }
 
-    /// Whether transactions are taken apart into operations.
+    /// Returns whether transactions are taken apart into operations.
     pub fn takes_apart(self) -> bool {
         matches!(self.granularity, Granularity::Chain | Granularity::Operation)
     }
 
-    /// Whether other transactions see updates before there is a verdict on them.
+    /// Returns whether other transactions see updates before there is a verdict on them.
     pub fn speculates(self) -> bool {
         self.takes_apart() && self.abort != Abort::VoteFirst
     }
 
-    /// When transactions in parts are judged.
+    /// Returns the time at which transactions in parts are judged.
     pub fn verdicts(self) -> Verdicts {
         match self.abort {
             Abort::VoteFirst => Verdicts::First,
@@ -168,12 +169,12 @@ impl Sharing {
         Sharing::Nothing(Stealing::AtLast),
     ];
 
-    /// Whether a unit belongs to some of the workers.
+    /// Returns whether a unit belongs to some of the workers.
     pub fn has_owners(self) -> bool {
         self != Sharing::Everything
     }
 
-    /// When units of others are taken.
+    /// Returns the moment at which units of others are taken.
     pub fn stealing(self) -> Stealing {
         match self {
             Sharing::Everything => Stealing::AtOnce,

@@ -31,7 +31,7 @@ pub(crate) struct Pool {
     wake: Condvar,
     /// Workers that wait or are about to: written under the lock, read by all.
     sleepers: AtomicU32,
-    /// Whether `ready` is empty: written under the lock, read by all as a hint.
+    /// A flag: whether `ready` is empty; written under the lock, read by all as a hint.
     dry: AtomicBool,
 }
 
@@ -45,20 +45,20 @@ impl Pool {
         }
     }
 
-    /// Before an epoch, while no worker takes part.
+    /// Empties the pool before an epoch, while no worker takes part.
     pub(crate) fn reset(&self) {
         self.lock().clear();
         self.sleepers.store(0, Ordering::Relaxed);
         self.dry.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is empty. A hint.
+    /// Returns whether the pool is empty. A hint.
     #[inline]
     pub(crate) fn is_dry(&self) -> bool {
         self.dry.load(Ordering::Relaxed)
     }
 
-    /// Whether a worker waits here. A hint.
+    /// Returns whether a worker waits here. A hint.
     #[inline]
     pub(crate) fn has_sleepers(&self) -> bool {
         self.sleepers.load(Ordering::Relaxed) > 0

@@ -17,7 +17,7 @@ use crossbeam_utils::CachePadded;
 pub(crate) struct Pools {
     by_socket: Division,
     by_worker: Division,
-    /// Of the epoch at hand.
+    /// The sharing of the present epoch.
     sharing: Sharing,
 }
 
@@ -59,14 +59,14 @@ impl Division {
         &self.pools[self.place(worker)]
     }
 
-    /// A pool that is dry and has workers that sleep.
+    /// Returns a pool that is dry and has workers that sleep.
     fn starving(&self) -> Option<&Pool> {
         self.pools.iter().map(|pool| &**pool).find(|pool| pool.is_dry() && pool.has_sleepers())
     }
 }
 
 impl Pools {
-    /// For workers on these sockets. A worker beyond them counts as on the first one's.
+    /// Makes pools for workers on these sockets. A worker beyond them counts as on the first one's.
     pub fn new(sockets: &[usize]) -> Self {
         assert!(!sockets.is_empty(), "no worker would have a pool");
         let workers: Vec<usize> = (0..sockets.len()).collect();
@@ -74,7 +74,7 @@ impl Pools {
         Pools { by_socket, by_worker, sharing: Sharing::default() }
     }
 
-    /// Before an epoch, while no worker takes part.
+    /// Empties the pools before an epoch, while no worker takes part.
     pub fn reset(&mut self) {
         let divisions = [&self.by_socket, &self.by_worker];
         divisions.iter().flat_map(|division| &division.pools).for_each(|pool| pool.reset());
@@ -93,33 +93,33 @@ impl Pools {
         }
     }
 
-    /// Whether units may go from one part to another before anybody waits in vain.
+    /// Returns whether units may go from one part to another before a worker has waited in vain.
     fn may_pass(&self) -> bool {
         self.division().pools.len() > 1 && self.sharing.stealing() == Stealing::AtOnce
     }
 
-    /// The sockets of the parts that units may belong to.
+    /// Returns the sockets of the parts that units may belong to.
     pub fn sockets(&self) -> &[usize] {
         &self.division().sockets
     }
 
-    /// The sockets of the first `count` workers.
+    /// Returns the sockets of the first `count` workers.
     pub fn sockets_of_workers(&self, count: u32) -> &[usize] {
         &self.by_worker.sockets[..count as usize]
     }
 
-    /// The part that a worker is in.
+    /// Returns the part that a worker is in.
     pub fn part_of(&self, worker: usize) -> u32 {
         self.division().place(worker) as u32
     }
 
-    /// Whether all pools are empty. A hint.
+    /// Returns whether all pools are empty. A hint.
     #[inline]
     pub fn is_dry(&self) -> bool {
         self.division().pools.iter().all(|pool| pool.is_dry())
     }
 
-    /// Whether a worker should give away some of its units. A hint.
+    /// Returns whether a worker should give away some of its units. A hint.
     #[inline]
     pub fn is_wanting(&self, worker: usize) -> bool {
         let division = self.division();
@@ -153,12 +153,12 @@ impl Pools {
         }
     }
 
-    /// Whether a worker waits with an end before it takes from the pools of others.
+    /// Returns whether a worker waits for a limited time before it takes from the pools of others.
     pub fn is_patient(&self) -> bool {
         self.sharing.stealing() == Stealing::AtLast
     }
 
-    /// Whether a worker's own pool is empty. A hint.
+    /// Returns whether a worker's own pool is empty. A hint.
     pub fn is_own_dry(&self, worker: usize) -> bool {
         self.division().own(worker).is_dry()
     }

@@ -2,7 +2,7 @@
 
 /// Work that several workers share.
 pub trait Shared {
-    /// A worker leaves by a panic. Called while it unwinds: must not panic.
+    /// Takes note that a worker leaves by a panic. Called while it unwinds: must not panic.
     fn abandon(&self);
 }
 

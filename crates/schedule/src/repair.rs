@@ -62,20 +62,21 @@ const FOUND: u32 = 1 << 31;
 /// The number of a transaction that a repair does not concern.
 const NONE: u32 = u32::MAX;
 
-/// What speculation keeps of an epoch.
+/// The state of an epoch under speculation.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// Per unit. Written by the worker that runs it, and in a repair by the one that repairs its transaction.
+    /// The state of each unit. Written by the worker that runs it, and in a repair by the one that repairs its
+    /// transaction.
     states: Vec<AtomicU8>,
     /// The gate: read by each worker that takes part in a repair, and where one may begin at any time, by each that
     /// runs a unit; written by the one that begins a repair. Held within a step only.
     concerned: RwLock<Concerned>,
-    /// Whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading by each
-    /// worker that finds it over.
+    /// A flag: whether a repair has begun and is not over. Set under the gate for writing, cleared under it for reading
+    /// by each worker that finds it over.
     under_way: AtomicBool,
     /// Transactions that may be repaired, and where workers wait for some.
     pools: Pools,
-    /// How often a transaction was run again.
+    /// The number of times that a transaction was run again.
     redone: AtomicU32,
     /// Transactions that were judged to abort and are not repaired yet. Added to while no worker repairs, emptied by
     /// the one that begins a repair, so nothing was repaired since they were judged.
@@ -90,14 +91,14 @@ pub(crate) struct Repair {
 /// The transactions that a repair concerns. Reused from repair to repair.
 #[derive(Debug)]
 struct Concerned {
-    /// In position order; a transaction's place here is its number.
+    /// The transactions concerned, in position order; a transaction's place here is its number.
     transactions: Vec<u32>,
-    /// By transaction.
+    /// The number of each transaction among those concerned, by transaction.
     number: Vec<u32>,
-    /// By transaction: how many edges between those concerned end in it.
+    /// The number of edges between those concerned that end in each transaction, by transaction.
     pending: Vec<u32>,
-    /// By number: the parts that have read a version whose value is now another; and [`FOUND`]. Added to by workers
-    /// that repair a source, read by the one that repairs it.
+    /// The parts of each transaction that have read a version whose value is now another, and [`FOUND`], by number.
+    /// Added to by workers that repair a source, read by the one that repairs it.
     parts: Vec<AtomicU32>,
     /// Its units are the numbers.
     frontier: Frontier,
@@ -150,7 +151,7 @@ impl Concerned {
     }
 }
 
-/// What waits for what in a repair.
+/// The precedence of transactions in a repair.
 struct Edges<'a, E: ?Sized> {
     executor: &'a Executor,
     execute: &'a E,
@@ -212,7 +213,7 @@ impl Repair {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// Whether workers are called for a repair.
+    /// Returns whether workers are called for a repair.
     #[inline]
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire)
@@ -295,7 +296,8 @@ impl Executor {
         self.repair.pass(unit, if whole { Event::Processed } else { Event::Speculated });
     }
 
-    /// Eager, structured: a unit has run. The worker that runs the last one of a stratum begins a repair.
+    /// Counts a unit of a stratum as run, with eager aborts and structured exploration. The worker that runs the last
+    /// one of a stratum begins a repair.
     pub(crate) fn end_in_stratum<P, E: Execute + ?Sized>(
         &self,
         scene: &Scene<'_, P, E>,
@@ -308,8 +310,8 @@ impl Executor {
         }
     }
 
-    /// Lazy, after all units have run: judges the next block of transactions; the worker that judges last begins the
-    /// repair.
+    /// Judges the next block of transactions after all units have run, with lazy aborts; the worker that judges last
+    /// begins the repair.
     pub(crate) fn settle<P, E: Execute + ?Sized>(&self, scene: &Scene<'_, P, E>, worker: &mut Worker) -> Step {
         let transactions = self.graph.transactions();
         if self.repair.is_settled() {
@@ -478,8 +480,8 @@ impl Executor {
         });
     }
 
-    /// What has run of a transaction: its units, and where it is judged without a unit (lazily, so before
-    /// any repair), the bit of the verdict operation.
+    /// Returns the parts of a transaction that have run: its units, and if it is judged without a unit (lazily, so
+    /// before any repair), the bit of the verdict operation.
     fn ran<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
         let units = self.flow.units_of(transaction);
         let ran = |unit: &u32| matches!(self.repair.state(*unit), State::Executed | State::Aborted);
@@ -488,7 +490,7 @@ impl Executor {
         parts | if judged { 1 << self.verdict_bit(execute, transaction) } else { 0 }
     }
 
-    /// Which bit stands for the verdict of a transaction: for a whole one, that of all there is.
+    /// Returns the bit that stands for the verdict of a transaction: for a whole one, that of all there is.
     fn verdict_bit<E: Execute + ?Sized>(&self, execute: &E, transaction: u32) -> u32 {
         let units = self.flow.units_of(transaction).len() as u32;
         assert!((1..u32::BITS).contains(&units), "transaction {transaction} has {units} units, not a bit for each");

@@ -15,11 +15,11 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering};
 pub(crate) struct Shares {
     /// Place → its share. Set by the worker that puts a unit there.
     of: Vec<AtomicU32>,
-    /// By share, whether a worker has taken it. Set by that worker.
+    /// A flag for each share: whether a worker has taken it. Set by that worker.
     taken: Vec<AtomicBool>,
 }
 
-/// What is left of a share that a worker has.
+/// The rest of a share that a worker has.
 #[derive(Debug)]
 pub(crate) struct Share {
     number: u32,
@@ -38,7 +38,7 @@ impl Shares {
         self.taken.resize_with(count as usize, || AtomicBool::new(false));
     }
 
-    /// How many there are.
+    /// Returns the number of shares.
     pub fn count(&self) -> u32 {
         self.taken.len() as u32
     }
@@ -66,7 +66,7 @@ impl Shares {
         share.next = self.next(share.number, share.next + 1, places);
     }
 
-    /// The first place of a share that is not before this one; the number of places if there is none.
+    /// Returns the first place of a share that is not before this one; the number of places if there is none.
     fn next(&self, share: u32, from: u32, places: u32) -> u32 {
         let is_of = |place: &u32| self.of[*place as usize].load(Ordering::Relaxed) == share;
         (from..places).find(is_of).unwrap_or(places)
@@ -77,7 +77,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// The places of a share, taken by this worker.
+    /// Returns the places of a share, taken by this worker.
     fn places(shares: &Shares, worker: usize, all: u32) -> Option<Vec<u32>> {
         let mut share = shares.take(worker, all)?;
         let mut places = Vec::new();

@@ -23,7 +23,7 @@ const BLOCK: u32 = if cfg!(feature = "loom") { 2 } else { 256 };
 /// The units of an epoch by stratum, in any order inside each. Reused from epoch to epoch.
 #[derive(Debug)]
 pub(crate) struct Strata {
-    /// Which units workers have come to.
+    /// The progress over units that workers have come to.
     pub frontier: Frontier,
     /// Unit → its stratum. Raised by workers that come to a unit before it.
     strata: Vec<AtomicU32>,
@@ -36,13 +36,13 @@ pub(crate) struct Strata {
     starts: Vec<AtomicU32>,
     /// The units, stratum by stratum. Set by the worker that claimed the unit's block.
     members: Vec<AtomicU32>,
-    /// Whether the sizes are complete.
+    /// A flag: whether the sizes are complete.
     numbered: AtomicBool,
     /// The next unit to place. Claimed by workers.
     next_place: CachePadded<AtomicU32>,
     /// Units placed. Added to by the workers that place.
     placed: CachePadded<AtomicU32>,
-    /// Whether all units are in their places.
+    /// A flag: whether all units are in their places.
     found: AtomicBool,
 }
 
@@ -105,25 +105,25 @@ impl Strata {
         self.found.load(Ordering::Acquire)
     }
 
-    /// The stratum of a unit.
+    /// Returns the stratum of a unit.
     #[inline]
     pub fn of(&self, unit: u32) -> u32 {
         self.strata[unit as usize].load(Ordering::Relaxed)
     }
 
-    /// The unit at a place among all, stratum by stratum.
+    /// Returns the unit at a place among all, stratum by stratum.
     #[inline]
     pub fn member(&self, place: u32) -> u32 {
         self.members[place as usize].load(Ordering::Relaxed)
     }
 
-    /// The places of a stratum.
+    /// Returns the places of a stratum.
     pub fn bounds(&self, stratum: u32) -> Range<u32> {
         let start = |stratum: u32| self.starts[stratum as usize].load(Ordering::Relaxed);
         start(stratum)..start(stratum + 1)
     }
 
-    /// A unit of a stratum has run. True if it is the last one.
+    /// Notes that a unit of a stratum has run. True if it is the last one.
     pub fn end(&self, stratum: u32) -> bool {
         let before = self.sizes[stratum as usize].fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "stratum {stratum} has run more units than it has");
@@ -243,9 +243,9 @@ impl Strata {
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     units: Vec<u32>,
-    /// Stratum → how many of them it has. All zero between uses.
+    /// The number of the worker's units in each stratum. All zero between uses.
     counts: Vec<u32>,
-    /// Stratum → the number of its next one. Read where the count was not zero.
+    /// The number that the next unit of each stratum gets. Read where the count was not zero.
     next: Vec<u32>,
 }
 

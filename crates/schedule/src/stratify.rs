@@ -7,10 +7,10 @@ use crate::sync::SHARED_MIN;
 use crate::worker::Worker;
 use tidemill_txn::Precedence;
 
-/// Of so many workers one finds the strata by itself: it needs no counters.
+/// The number of workers up to which one finds the strata by itself: it needs no counters.
 const ALONE_MAX: u32 = if cfg!(feature = "loom") { 1 } else { 2 };
 
-/// What waits for what; telling that a unit has been come to raises those that wait for it.
+/// The precedence of units; a visit to a unit raises the strata of those that wait for it.
 struct Raising<'a, P> {
     precedence: &'a P,
     strata: &'a Strata,
@@ -37,7 +37,7 @@ impl<P: Precedence> Precedence for Raising<'_, P> {
 }
 
 impl Executor {
-    /// A step of finding the strata of the epoch. Done when they are found.
+    /// Makes a step of finding the strata of the epoch. Done when they are found.
     pub(crate) fn find_strata<P: Precedence>(&self, precedence: &P, worker: &mut Worker) -> Progress {
         if self.policy.explore == Explore::Unstructured || self.strata.is_found() {
             return Progress::Done;

@@ -30,11 +30,11 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// How long a worker looks for a condition before it parks, in spins. Under the model checker a look
-/// would let other threads go on first, and hide what happens to a worker that is parked early.
+/// The spins for which a worker watches a condition before it parks. Under the model checker a look would let other
+/// threads go on first, and hide what happens to a worker that is parked early.
 pub(crate) const SPINS_MAX: u32 = if cfg!(feature = "loom") { 0 } else { 200 };
 
-/// How many times longer than that a worker waits before it takes a share that no worker has claimed.
+/// The factor by which a worker waits longer before it takes a share that no worker has claimed.
 pub(crate) const PATIENCE: u32 = if cfg!(feature = "loom") { 1 } else { 100 };
 
 /// Units that a worker claims at once.

@@ -1,4 +1,4 @@
-//! Where the time of the access stage goes, in the kinds of the papers (MorphStream §6.3.1).
+//! The time of the access stage, divided into the kinds of the papers (MorphStream §6.3.1).
 //!
 //! The clock is a parameter ([`crate::Execute::now`]). Waiting and repair are timed whenever they happen. Of the units
 //! a sample is timed, so few of them that reading the clock costs less than 1 % of their time, unless they take less
@@ -24,13 +24,13 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// The sum.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Breakdown { useful, sync, lock, construct, explore, abort, other } = self;
         useful + sync + lock + construct + explore + abort + other
     }
 
-    /// Adds another one.
+    /// Adds the times of another breakdown.
     pub fn add(&mut self, more: &Breakdown) {
         self.useful += more.useful;
         self.sync += more.sync;
@@ -47,7 +47,7 @@ const SAMPLE_NS: u64 = 20_000;
 /// Units between samples, at most.
 const INTERVAL_MAX: u64 = 64;
 
-/// Which units are timed, and an estimate of the time of all units.
+/// A choice of units that are timed, and an estimate of the time of all units.
 ///
 /// A unit that is timed stands for all since the last one that was. How many these are was decided before, by the
 /// average time of units, so it does not depend on the unit itself. So the sum is right on average, also where some
@@ -67,14 +67,14 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Whether the next unit is to be timed.
+    /// Returns whether the next unit is to be timed.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         self.left -= 1;
         self.left == 0
     }
 
-    /// The unit took this long. Returns the estimate for all units since the last sample, this one included.
+    /// Notes that the unit took this long. Returns the estimate for all units since the last sample, this one included.
     pub(crate) fn took(&mut self, ns: u64) -> u64 {
         let all = ns * self.interval;
         self.units += self.interval;

@@ -1,4 +1,4 @@
-//! What a worker brings along: its number, its memory, what it holds of an epoch, and where its time went.
+//! The state of a worker: its number, its memory, what it holds of an epoch, and its times.
 
 use crate::execute::Execute;
 use crate::shares::Share;
@@ -16,7 +16,7 @@ pub struct Worker {
     pub(crate) id: usize,
     /// The unit to run next, if running another one made it ready.
     pub(crate) next: Option<u32>,
-    /// Ready units, the next one on top.
+    /// The units that are ready, the next one on top.
     pub(crate) ready: Vec<u32>,
     /// Breadth first: members of a stratum that this worker has claimed and may not run yet.
     pub(crate) claimed: Range<u32>,
@@ -26,7 +26,7 @@ pub struct Worker {
     pub(crate) met: Met,
     /// It has waited long enough for units of its own, and may take those of others.
     pub(crate) is_impatient: bool,
-    /// In a repair: transactions that may be repaired now. Empty outside of it.
+    /// The transactions that may be repaired now, in a repair. Empty outside of it.
     pub(crate) repaired: Vec<u32>,
     /// Eager: transactions with stale parts that are this worker's to run again, the first in position order on top.
     /// Empty between units, as is the next.
@@ -41,17 +41,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The worker that `execute` will be told. Two workers of an epoch have different numbers.
+    /// Makes the worker that `execute` will be told. Two workers of an epoch have different numbers.
     pub fn new(id: usize) -> Self {
         Worker { id, ..Worker::default() }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// Where its time went since the last call.
+    /// Returns the times since the last call, by kind.
     pub fn take_times(&mut self) -> Breakdown {
         mem::take(&mut self.times)
     }
@@ -76,7 +76,7 @@ impl Worker {
         self.sampler = Sampler::default();
     }
 
-    /// Whether it holds units that no other worker will run, or has not counted some that it ran.
+    /// Returns whether it holds units that no other worker will run, or has not counted some that it ran.
     pub(crate) fn holds_any(&self) -> bool {
         self.next.is_some()
             || !self.ready.is_empty()

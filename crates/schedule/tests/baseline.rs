@@ -43,7 +43,7 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 29)
 }
 
-/// A hash of what a transaction reads; none if it aborts.
+/// Returns a hash of what a transaction reads; none if it aborts.
 fn outcome(transaction: u32, accesses: &[(u64, bool)], mut read: impl FnMut(u64) -> u64) -> Option<u64> {
     let seen = accesses.iter().fold(u64::from(transaction) + 1, |seen, (row, _)| mix(seen ^ read(*row)));
     (!seen.is_multiple_of(5)).then_some(seen)
@@ -76,7 +76,7 @@ impl Execute for InPlace<'_> {
     }
 }
 
-/// The rows after transactions in some order, and what each saw.
+/// Returns the rows after transactions in some order, and what each saw.
 fn serially(epoch: &Epoch, order: impl Iterator<Item = u32>) -> Outcome {
     let mut rows: BTreeMap<u64, u64> = epoch.iter().flatten().map(|&(row, _)| (row, row)).collect();
     let mut log = Vec::new();
@@ -251,7 +251,7 @@ fn tstream_pays_for_each_transaction_that_aborts_with_a_pass() {
     assert_eq!(model.baseline.take().expect("it ran").passes(), 2);
 }
 
-/// What cannot be run again is run once, whatever aborts.
+/// Transactions that cannot be run again are run once, whatever aborts.
 #[test]
 fn tstream_runs_what_is_final_once() {
     let _alive = watch();

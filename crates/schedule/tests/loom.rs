@@ -41,7 +41,7 @@ fn check(transactions: &'static [&'static [u64]], partition_bits: u32, workers: 
     check_on(&ONE[..workers.len()], transactions, partition_bits, workers, preemptions);
 }
 
-/// The same, with workers on these sockets.
+/// Runs an epoch with one worker per element, with the workers on these sockets.
 fn check_on(
     sockets: &'static [usize],
     transactions: &'static [&'static [u64]],
@@ -70,7 +70,7 @@ fn check_on(
             threads.push(thread::spawn(move || take_part(&shared, id, helps)));
         }
         take_part(&shared, 0, workers[0]);
-        // What `work` returns to sees everything, before any join.
+        // A worker whose `work` has returned sees everything, before any join.
         for ran in &shared.1.ran {
             assert_eq!(ran.load(Relaxed), 1);
         }
@@ -178,7 +178,7 @@ fn check_transactions(transactions: Vec<model::Transaction>, policy: &str, abort
     });
 }
 
-/// A transaction that waits for one of each of two rows.
+/// Returns a transaction that waits for one of each of two rows.
 fn two_rows_then_both() -> Vec<model::Transaction> {
     vec![
         (0, vec![Access::writes(0, 0)]),

@@ -11,7 +11,7 @@ use tidemill_schedule::{Abort, Execute, Executor, Granularity, Participant, Poli
 use tidemill_txn::sample::{self, Random};
 use tidemill_txn::{AccessBuffer, Partitioning, RowId, SortedAccesses, Use, UseBuffer};
 
-/// Every policy that explores a graph, in every way to share.
+/// Returns every policy that explores a graph, in every way to share.
 fn parallel_policies() -> Vec<Policy> {
     let all = Policy::all().into_iter().filter(|policy| policy.granularity != Granularity::Epoch);
     let all: Vec<Policy> = all.flat_map(Policy::in_ways_to_share).collect();
@@ -110,12 +110,12 @@ fn drive<E: Execute>(executor: &Executor, execute: &E, workers: usize, random: &
     }
 }
 
-/// An epoch on rows in place, prepared for `size` workers.
+/// Returns an epoch on rows in place, prepared for `size` workers.
 fn in_place(epoch: &AccessBuffer, policy: Policy, size: usize, random: &mut Random) -> Executor {
     in_place_on(Executor::new(size), epoch, policy, random)
 }
 
-/// The same, for the workers of an executor.
+/// Prepares an epoch for workers in place, on an executor that exists.
 fn in_place_on(mut executor: Executor, epoch: &AccessBuffer, policy: Policy, random: &mut Random) -> Executor {
     let mut run = SortedAccesses::new();
     run.partition(Partitioning::with_bits(random.below(4) as u32), epoch.accesses());
@@ -139,7 +139,7 @@ fn check_in_place(policy: Policy, seed: u64, workers: usize) -> Vec<(usize, u32)
     trace
 }
 
-/// An epoch on versions; `changes` what the executor is told of how rows are used.
+/// Returns an epoch on versions; `changes` what the executor is told of how rows are used.
 fn on_versions(policy: Policy, random: &mut Random, seed: u64, changes: impl FnOnce(&mut [Use])) -> Model {
     let rows = [2, 6, 50][random.below(3) as usize];
     let count = if seed.is_multiple_of(3) { 600 } else { random.below(100) };
@@ -195,7 +195,7 @@ fn a_worker_that_is_never_helped_completes_every_policy() {
         for seed in 0..20 {
             check(policy, seed, 1);
         }
-        // The same without steps: `work` waits for what it lacks, and it must lack nothing.
+        // Without steps, `work` waits for what it lacks, and here it must lack nothing.
         let mut random = Random::new(3);
         if policy.on_versions() {
             let transactions = (0..300).map(|_| model::random_transaction(&mut random, 6)).collect();
@@ -222,13 +222,13 @@ enum Bug {
     ForgetsReaders,
     /// An abort is not found.
     LosesVotes,
-    /// What an aborted transaction wrote stays.
+    /// The writes of an aborted transaction stay.
     KeepsAborted,
-    /// What has read the values of an abort is no part of the repair.
+    /// A transaction that has read the values of an abort is no part of the repair.
     HidesAborts,
-    /// What an abort affects is left as it is.
+    /// The transactions that an abort affects are not run again.
     SkipsRedo,
-    /// What has read values that a repair has replaced is no part of the repair.
+    /// A transaction that has read values that a repair has replaced is no part of the repair.
     HidesRedos,
 }
 
@@ -243,7 +243,7 @@ impl Bug {
         Bug::HidesRedos,
     ];
 
-    /// Whether a policy does what the bug is in.
+    /// Returns whether a policy has the code that the bug is in.
     fn is_in(self, policy: Policy) -> bool {
         match self {
             Bug::ForgetsWrites => policy.on_versions(),
@@ -252,7 +252,7 @@ impl Bug {
         }
     }
 
-    /// Every fourth use that it can be in.
+    /// Plants the bug in every fourth use that it can be in.
     fn tell(self, uses: &mut [Use]) {
         let told = |used: &Use| match self {
             Bug::ForgetsWrites if used.writes() => Use::new(used.parts(), false),
@@ -300,7 +300,7 @@ impl Execute for Buggy<'_> {
     }
 }
 
-/// Whether an epoch ends otherwise than serially.
+/// Returns whether an epoch ends otherwise than serially.
 fn differs(policy: Policy, seed: u64, bug: Option<Bug>) -> bool {
     let mut random = Random::new(seed);
     let model = on_versions(policy, &mut random, seed, |uses| bug.iter().for_each(|bug| bug.tell(uses)));
@@ -326,7 +326,7 @@ fn one_after_the_other(policy: &str, rows: &[u64]) -> Vec<usize> {
     one_after_the_other_on(Executor::new(2), policy, rows)
 }
 
-/// The same, of the two workers of an executor.
+/// Returns which of the executor's two workers runs each transaction, as `one_after_the_other` does.
 fn one_after_the_other_on(executor: Executor, policy: &str, rows: &[u64]) -> Vec<usize> {
     let mut epoch = AccessBuffer::new();
     rows.iter().for_each(|&row| epoch.push([RowId(row << 20)]));

@@ -1,7 +1,7 @@
 //! Responses.
 
 use crate::follow::Events;
-use crate::slots::RETRY_SECONDS;
+use crate::shares::RETRY_SECONDS;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -9,25 +9,27 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use tidemill_connect::json_string;
-use tidemill_runtime::{BadRecord, Place};
+use tidemill_runtime::{BadRecord, Position};
 
 /// The number of the epoch that rows were read after.
 pub const EPOCH: HeaderName = HeaderName::from_static("tidemill-epoch");
 /// The number of rows that the whole table had.
 pub const ROWS: HeaderName = HeaderName::from_static("tidemill-rows");
+/// The types of the columns of a query, as a JSON object in ASCII.
+pub const TYPES: HeaderName = HeaderName::from_static("tidemill-types");
 
 pub const JSON: &str = "application/json";
 pub const JSON_LINES: &str = "application/x-ndjson";
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
-pub const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What a response says, whole or in parts.
+/// The body of a response, whole or in parts.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A response, whole or a stream.
 pub type Answer = Response<Body>;
 
-/// A whole response.
+/// Returns a whole response.
 pub fn whole(status: StatusCode, content: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = status;
@@ -35,20 +37,25 @@ pub fn whole(status: StatusCode, content: &'static str, body: impl Into<Bytes>) 
     response
 }
 
-/// Rows after an epoch.
-pub fn rows(epoch: u64, content: &'static str, body: Body) -> Answer {
+/// Returns the value of the header [`EPOCH`].
+pub fn epoch(after: Position) -> HeaderValue {
+    HeaderValue::from_str(&after.to_string()).expect("digits and signs")
+}
+
+/// Returns the rows at a position, which is that after an epoch.
+pub fn rows(after: Position, content: &'static str, body: Body) -> Answer {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
-    response.headers_mut().insert(EPOCH, epoch.into());
+    response.headers_mut().insert(EPOCH, epoch(after));
     response
 }
 
-/// One row after an epoch.
-pub fn row(epoch: u64, body: Vec<u8>) -> Answer {
-    rows(epoch, JSON, Full::new(body.into()).boxed_unsync())
+/// Returns one row at a position, which is that after an epoch.
+pub fn row(after: Position, body: Vec<u8>) -> Answer {
+    rows(after, JSON, Full::new(body.into()).boxed_unsync())
 }
 
-/// A response that comes in parts.
+/// Returns a response that comes in parts.
 pub fn stream(content: &'static str, body: Body) -> Answer {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
@@ -56,7 +63,7 @@ pub fn stream(content: &'static str, body: Body) -> Answer {
     response
 }
 
-/// Server-sent events.
+/// Makes a response of server-sent events.
 pub fn events(events: Events) -> Answer {
     stream("text/event-stream", events.boxed_unsync())
 }
@@ -66,22 +73,22 @@ pub fn events(events: Events) -> Answer {
 pub struct Said {
     status: StatusCode,
     body: Vec<u8>,
-    /// Whether nothing was done, and it may be asked again.
+    /// A flag: whether nothing was done, so that the request may be repeated.
     again: bool,
 }
 
 impl Said {
-    /// A whole one.
+    /// Makes a JSON response of a status and its whole body.
     pub fn new(status: StatusCode, body: Vec<u8>) -> Said {
         Said { status, body, again: false }
     }
 
-    /// `{"error": ...}`.
+    /// Makes `{"error": ...}`.
     pub fn error(status: StatusCode, text: &str) -> Said {
         Said::new(status, error_text(text, None, None))
     }
 
-    /// `{"idempotency_key": false, "error": ...}`: the key of a call cannot be taken, and the call was not made.
+    /// Makes `{"idempotency_key": false, "error": ...}`: the key of a call cannot be taken, and the call was not made.
     pub fn key_error(status: StatusCode, text: &str) -> Said {
         let mut body = b"{\"idempotency_key\":false,\"error\":".to_vec();
         json_string(&mut body, text);
@@ -89,19 +96,19 @@ impl Said {
         Said::new(status, body)
     }
 
-    /// 503: it may be asked again soon.
+    /// Makes a 503 ("service unavailable"): the client may repeat the request soon.
     pub fn later(text: &str) -> Said {
         Said::error(StatusCode::SERVICE_UNAVAILABLE, text).again()
     }
 
-    /// 400 for what is no JSON object, 422 for one that is wrong in a field.
+    /// Makes a 400 for a text that is no JSON object, a 422 for an object that is wrong in a field.
     pub fn bad(bad: &BadRecord) -> Said {
         let status = if bad.column.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
         let field = bad.column.clone().map(|field| ("field", field));
         Said::new(status, error_text(&bad.reason, field, bad.line))
     }
 
-    /// The same, with the word that nothing was done, and when it may be asked again (`"retry_after"`).
+    /// Adds that nothing was done, and the seconds after which to try again (`"retry_after"`).
     pub fn again(mut self) -> Said {
         assert!(self.body.ends_with(b"}\n"), "it is an object");
         self.body.truncate(self.body.len() - 2);
@@ -109,7 +116,7 @@ impl Said {
         Said { again: true, ..self }
     }
 
-    /// As a response.
+    /// Returns the object as an HTTP response.
     pub fn answer(self) -> Answer {
         let mut response = whole(self.status, JSON, self.body);
         if self.again {
@@ -118,16 +125,17 @@ impl Said {
         response
     }
 
-    /// As the bytes of a response after which the connection ends.
+    /// Returns the object as the bytes of an HTTP/1.1 response after which the connection ends.
     pub fn last(&self) -> Vec<u8> {
         let Said { status, body, again } = self;
         let again = if *again { format!("Retry-After: {RETRY_SECONDS}\r\n") } else { String::new() };
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\nContent-Type: {JSON}\r\nContent-Length: {length}\r\n{again}");
-        [head.as_bytes(), b"Connection: close\r\n\r\n", body].concat()
+        let rest = b"X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n";
+        [head.as_bytes(), rest, body].concat()
     }
 
-    /// As a line of many: `{"status": 200, "reply": {...}}`.
+    /// Appends it as one line of many: `{"status": 200, "reply": {...}}`.
     pub fn line(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"status\":");
         out.extend_from_slice(self.status.as_str().as_bytes());
@@ -137,34 +145,45 @@ impl Said {
     }
 }
 
-/// `{"error": ...}`.
+/// Makes a response with `{"error": ...}`.
 pub fn error(status: StatusCode, text: &str) -> Answer {
     Said::error(status, text).answer()
 }
 
-/// 503: it may be asked again soon.
+/// Makes a 200: the server can do its work; `time` is the reason why its time does not go on, if it does not.
+pub fn healthy(time: Option<String>) -> Answer {
+    let mut body = b"{\"status\":\"ok\"".to_vec();
+    if let Some(time) = time {
+        body.extend_from_slice(b",\"time\":");
+        json_string(&mut body, &time);
+    }
+    body.extend_from_slice(b"}\n");
+    whole(StatusCode::OK, JSON, body)
+}
+
+/// Makes a 503 ("service unavailable"): the client may repeat the request soon.
 pub fn later(text: &str) -> Answer {
     Said::later(text).answer()
 }
 
-/// 410, with the first place that may be read after, if there is one.
-pub fn gone(text: &str, kept: Option<Place>) -> Answer {
+/// Makes a 410 ("gone"), with the first position after which events may be read, if there is one.
+pub fn gone(text: &str, kept: Option<Position>) -> Answer {
     whole(StatusCode::GONE, JSON, error_text(text, kept.map(|kept| ("kept", kept.to_string())), None))
 }
 
-/// 405.
+/// Makes a 405 ("method not allowed").
 pub fn method(allowed: &'static str) -> Answer {
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this is asked for with {allowed}"));
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-/// What [`Said::bad`] says.
+/// Returns the response of [`Said::bad`].
 pub fn bad(bad: &BadRecord) -> Answer {
     Said::bad(bad).answer()
 }
 
-/// `{"error": ...}`, with another member and a line if it is about them.
+/// Returns `{"error": ...}`, with another member and a line if it is about them.
 fn error_text(text: &str, member: Option<(&str, String)>, line: Option<u64>) -> Vec<u8> {
     let mut body = b"{\"error\":".to_vec();
     json_string(&mut body, text);

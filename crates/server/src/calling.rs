@@ -6,10 +6,12 @@
 //! a request of its own would have. The calls of one such request run in their order.
 
 use crate::answer::{self, Answer, Said};
-use crate::calls::{Refused, Reply, ReplyKind, Turn, Wanted};
+use crate::calls::{Refused, Reply, ReplyKind, Wanted};
 use crate::http::{CLOSING, OVER, body};
 use crate::identity::Identity;
 use crate::shared::Shared;
+use crate::shares::Client;
+use crate::turns::Turn;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::{HeaderMap, Method, Request, StatusCode};
@@ -20,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tidemill_runtime::{KeyRefused, RequestKey, When};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
@@ -32,22 +34,23 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const AHEAD: usize = 1000;
 /// Bytes of replies that are sent together, about.
 const TOGETHER: usize = 1 << 16;
-/// How often one who says nothing is looked at.
+/// The interval at which a request that sends nothing is checked for its end.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The one call of a request.
-pub async fn one(shared: &Shared, name: &str, user: &str, request: Request<Incoming>) -> Answer {
+/// Makes the one call of a request.
+pub async fn one(
+    shared: &Shared,
+    name: &str,
+    identity: &Identity,
+    client: Client,
+    request: Request<Incoming>,
+) -> Answer {
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
-    if request.headers().get_all(IDEMPOTENCY_KEY).iter().nth(1).is_some() {
-        return Said::key_error(StatusCode::BAD_REQUEST, "there are several Idempotency-Keys").answer();
-    }
-    let key = match request.headers().get(IDEMPOTENCY_KEY).map(|value| value.to_str()).transpose() {
-        Ok(key) => key.map(|key| RequestKey::new(user, key, SystemTime::now())),
-        Err(_) => {
-            return Said::key_error(StatusCode::BAD_REQUEST, "the Idempotency-Key is not of visible ASCII").answer();
-        }
+    let key = match key(shared, identity, &request) {
+        Ok(key) => key,
+        Err(refused) => return refused.answer(),
     };
     let when = match when(request.uri().query()) {
         Ok(when) => when,
@@ -57,13 +60,37 @@ pub async fn one(shared: &Shared, name: &str, user: &str, request: Request<Incom
         Ok(object) => object,
         Err(refused) => return refused,
     };
-    match make(shared, name, &object, Wanted { key, when }, &mut Turn::default()) {
+    match make(shared, name, &object, Wanted { key, when }, &Turn::single(client)) {
         Ok(reply) => said(reply.await).answer(),
         Err(said) => said.answer(),
     }
 }
 
-/// When the reply of a request is wanted, by its query.
+/// Returns the key of a request, if it has one.
+pub fn key(shared: &Shared, identity: &Identity, request: &Request<Incoming>) -> Result<Option<RequestKey>, Said> {
+    let wrong = |why: &str| Err(Said::key_error(StatusCode::BAD_REQUEST, why));
+    if request.headers().get_all(IDEMPOTENCY_KEY).iter().nth(1).is_some() {
+        return wrong("there are several Idempotency-Keys");
+    }
+    match request.headers().get(IDEMPOTENCY_KEY).map(|value| value.to_str()).transpose() {
+        Ok(key) => Ok(key.map(|key| RequestKey::new(identity.name(), key, shared.session.time_of_key()))),
+        Err(_) => wrong("the Idempotency-Key is not of visible ASCII"),
+    }
+}
+
+/// Returns the words for a key that is not taken.
+pub fn refused(why: KeyRefused) -> Said {
+    match why {
+        KeyRefused::TooMany | KeyRefused::Busy => {
+            Said::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()).again()
+        }
+        KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
+            Said::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
+        }
+    }
+}
+
+/// Reads from the query of a request whether its reply waits until the call is durable.
 fn when(query: Option<&str>) -> Result<When, String> {
     let mut is_durable = true;
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -86,39 +113,35 @@ fn make(
     name: &str,
     object: &[u8],
     wanted: Wanted,
-    turn: &mut Turn,
+    turn: &Turn,
 ) -> Result<oneshot::Receiver<Reply>, Said> {
     shared.calls.call(name, object, wanted, turn).map_err(|refused| match refused {
         Refused::Unknown(why) => Said::error(StatusCode::NOT_FOUND, &why),
         Refused::Busy => Said::later(&format!("{} calls wait for their replies; try again", shared.limits.calls_max)),
         Refused::Key(why) => Said::key_error(StatusCode::BAD_REQUEST, &why),
         Refused::Bad(bad) => Said::bad(&bad),
+        Refused::Nobody(why) => Said::error(StatusCode::FORBIDDEN, &why),
     })
 }
 
-/// What is said of a call that was made.
+/// Returns the response to a call that was made.
 fn said(reply: Result<Reply, RecvError>) -> Said {
     match reply {
         Ok(Reply { kind: ReplyKind::Committed, body }) => Said::new(StatusCode::OK, body),
         Ok(Reply { kind: ReplyKind::Aborted, body }) => Said::new(StatusCode::CONFLICT, body),
-        Ok(Reply { kind: ReplyKind::Refused(why), .. }) => match why {
-            KeyRefused::TooMany => Said::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()).again(),
-            KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
-                Said::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
-            }
-        },
+        Ok(Reply { kind: ReplyKind::Refused(why), .. }) => refused(why),
         Err(_) => Said::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
     }
 }
 
-/// The many calls of a request.
-pub fn many(shared: &Arc<Shared>, request: Request<Incoming>) -> Answer {
+/// Makes the many calls of a request.
+pub fn many(shared: &Arc<Shared>, client: Client, request: Request<Incoming>) -> Answer {
     if shared.stopping.load(Ordering::Acquire) {
         return answer::later(CLOSING);
     }
     let (head, body) = request.into_parts();
     let (to, made) = mpsc::channel(AHEAD);
-    let caller = Caller { shared: shared.clone(), headers: head.headers, turn: Turn::default(), to };
+    let caller = Caller { shared: shared.clone(), headers: head.headers, turn: Turn::first(client), to };
     tokio::spawn(caller.run(body));
     answer::stream(answer::JSON_LINES, Replies { made, first: None }.boxed_unsync())
 }
@@ -136,7 +159,7 @@ struct Line<'a> {
     durable: Option<bool>,
 }
 
-/// What becomes of a line.
+/// The fate of a line of a request: a call whose reply is awaited, or a response without a call.
 enum Made {
     Waits(oneshot::Receiver<Reply>),
     Said(Said),
@@ -162,7 +185,7 @@ impl Caller {
             };
             heard = Instant::now();
             let is_end = match frame {
-                // What trailers say is nobody's business.
+                // Trailers are ignored.
                 Some(Ok(frame)) => {
                     frame.into_data().into_iter().for_each(|data| rest.extend_from_slice(&data));
                     false
@@ -188,7 +211,8 @@ impl Caller {
         }
     }
 
-    /// Whether the request of one who says nothing is at its end.
+    /// Returns whether a request that sends nothing more is to be ended: the client has gone, the server ends, or it
+    /// was silent for too long after its replies.
     fn is_over(&self, heard: Instant) -> bool {
         let is_answered = self.to.capacity() == AHEAD;
         self.to.is_closed()
@@ -203,12 +227,14 @@ impl Caller {
         }
         // Who it is may have changed since.
         let identity = Identity::of(&self.shared, &self.headers);
+        let client = &self.turn.client.who;
+        let same = identity.ok().filter(|identity| identity.who(client) == *client);
         for line in lines.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {
-            let made = match &identity {
-                Ok(identity) => self.line(identity, line),
-                Err(_) => Made::Said(Said::error(StatusCode::UNAUTHORIZED, "no user has this token any more")),
+            let made = match &same {
+                Some(identity) => self.line(identity, line),
+                None => Made::Said(Said::error(StatusCode::UNAUTHORIZED, "no user has this token any more")),
             };
-            if self.to.send(made).await.is_err() || identity.is_err() {
+            if self.to.send(made).await.is_err() || same.is_none() {
                 return false;
             }
         }
@@ -229,9 +255,9 @@ impl Caller {
         if let Some(why) = identity.why_not(&Method::POST, &["call", &call]) {
             return Made::Said(Said::error(StatusCode::FORBIDDEN, &why));
         }
-        let key = idempotency_key.map(|key| RequestKey::new(identity.name(), &key, SystemTime::now()));
+        let key = idempotency_key.map(|key| RequestKey::new(identity.name(), &key, self.shared.session.time_of_key()));
         let when = when_of(durable.unwrap_or(true));
-        let made = make(&self.shared, &call, fields.get().as_bytes(), Wanted { key, when }, &mut self.turn);
+        let made = make(&self.shared, &call, fields.get().as_bytes(), Wanted { key, when }, &self.turn);
         made.map_or_else(Made::Said, Made::Waits)
     }
 }
@@ -244,7 +270,7 @@ struct Replies {
 }
 
 impl Replies {
-    /// What is said of the next call; none after the last one.
+    /// Returns the response to the next call; none after the last one.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Said>> {
         loop {
             if let Some(reply) = &mut self.first {

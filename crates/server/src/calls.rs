@@ -7,33 +7,43 @@
 //! 3. The outcomes are taken on the thread of the run that has them ([`Sent`]). It writes the replies of HTTP as JSON and
 //!    wakes the requests that wait.
 //!
-//! So between connections and the run there is no thread, unless there is no room. A request that has gone meanwhile
-//! changes nothing for the others; its call runs, and keeps its place until it is answered.
+//! So between connections and the run there is no thread, unless there is no room, or calls wait for their turn
+//! (`turns`): then a thread puts them into the next batches as others are answered ([`Calls::take_turns`]). A request that
+//! has gone meanwhile changes nothing for the others; its call runs, and keeps its place until it is answered.
 //!
 //! # Order
 //!
 //! Batches are sent in the order of their numbers. A client that makes calls without waiting for replies says in which
 //! batch its last call is ([`Turn`]); its next one goes into that batch or a later one. So its calls run in the order in
 //! which they were made, also if they are of several procedures.
+//!
+//! Locks are taken in this order: the batches that are not sent, then the turns.
 
-use crate::slots::{Slot, Slots};
+use crate::caller::SentEvents;
+use crate::shares::{Client, Share, Shares, Who};
+use crate::turns::{Queued, Turn, Turns};
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 use tidemill_connect::{JsonRecords, JsonRows, json_string};
 use tidemill_model::Schema;
 use tidemill_runtime::{
     Answered, BadRecord, KeyRefused, MESSAGE_EVENTS_MAX, Outcome, Procedure, ReplyTo, RequestKey, Session,
-    SessionError, TakeOutcomes, When,
+    SessionError, Spread, SpreadAt, TakeOutcomes, When,
 };
 use tokio::sync::oneshot;
 
-/// So many calls of a batch are sent at once: the engine runs them while more are made.
+/// The number of calls of a batch that are sent at once: the engine runs them while more are made.
 const TOGETHER: usize = 256;
+
+/// The longest time between two looks at whose turn it is, and the time after which the thread ends if no calls wait.
+const TICK: Duration = Duration::from_millis(20);
+const STAYS: Duration = Duration::from_secs(1);
 
 /// A reply to a call.
 #[derive(Debug)]
@@ -44,26 +54,28 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     Committed,
     Aborted,
-    /// It was not made.
+    /// The call was not made.
     Refused(KeyRefused),
 }
 
-/// Why a call is not made.
+/// The reason why a call is not made.
 #[derive(Debug)]
 pub enum Refused {
     /// There is no such procedure, or it cannot be called: why.
     Unknown(String),
     /// Too many are under way.
     Busy,
-    /// It is wrong.
+    /// The arguments of the call are wrong.
     Bad(BadRecord),
     /// Its key is: why.
     Key(String),
+    /// Nobody knows who makes it, and its event wants to: why.
+    Nobody(String),
 }
 
 /// Makes calls.
@@ -71,45 +83,77 @@ pub struct Calls {
     session: Arc<Session>,
     procedures: Vec<Named>,
     next: Mutex<Next>,
-    slots: Slots,
+    turns: Arc<Waiters>,
+    places: Shares,
     /// Calls so far that were made, and that were refused because too many were under way.
     pub made: AtomicU64,
-    /// See there.
+    /// Calls so far that were refused because too many were under way.
     pub refused: AtomicU64,
 }
+
+/// The time for which calls of a procedure took.
+type Taken = Arc<Spread>;
 
 /// A procedure.
 struct Named {
     name: String,
     procedure: Procedure,
+    sent: SentEvents,
     text: Arc<ReplyText>,
+    taken: Taken,
 }
 
-/// What a client asks of a call.
+/// The wishes of a client for a call.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// With it the call may be made again.
+    /// The request key, with which the call may be repeated.
     pub key: Option<RequestKey>,
-    /// When the reply is wanted.
+    /// The moment at which the reply is sent: after the call, or once it is durable.
     pub when: When,
 }
 
-/// The number of the batch that has the last call of a client; nothing may overtake that call.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Turn(u64);
+/// The calls that wait for their turn.
+struct Waiters {
+    turns: Mutex<Turns<Waits>>,
+    /// Rung when some are answered, and when one begins to wait.
+    bell: Condvar,
+}
+
+/// A call that waits for its turn.
+struct Waits {
+    turn: Turn,
+    procedure: usize,
+    when: When,
+    /// A JSON object, which was looked at.
+    object: Vec<u8>,
+    key: Option<RequestKey>,
+    waiting: Waiting,
+}
+
+impl Queued for Waits {
+    fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    fn procedure(&self) -> usize {
+        self.procedure
+    }
+}
 
 /// The batches that are not sent yet.
 #[derive(Default)]
 struct Next {
-    /// In the order of their numbers.
+    /// The batches, in the order of their numbers.
     batches: VecDeque<NextBatch>,
     /// The number of batches so far.
     count: u64,
-    /// By procedure: decoders that are free.
+    /// Unused decoders, by procedure, for the next batches.
     free: Vec<Vec<JsonRecords>>,
-    /// What there was no room for; it is sent before them.
+    /// The part of a batch that the engine had no room for; it goes before the batches.
     unsent: Option<Unsent>,
     task: Task,
+    /// A flag: whether there is a thread that takes turns.
+    has_thread: bool,
 }
 
 /// The task that sends what is there ([`Sending`]).
@@ -117,9 +161,9 @@ struct Next {
 enum Task {
     #[default]
     None,
-    /// It will run.
+    /// The task is scheduled, and will run.
     Ready,
-    /// It waits for room, for something that comes before all that is here.
+    /// The task waits for room in the engine, for a call that comes before all calls that are here.
     Waits,
 }
 
@@ -129,18 +173,23 @@ struct NextBatch {
     procedure: usize,
     when: When,
     records: JsonRecords,
-    /// By call; empty as long as none has one.
+    /// The request keys of the calls, by call; empty as long as no call has one.
     keys: Vec<Option<RequestKey>>,
+    /// The lines of the calls, by call.
+    lines: Vec<u64>,
     waiting: Vec<Waiting>,
 }
 
 /// A request that waits for its reply.
 struct Waiting {
     to: To,
-    slot: Slot,
+    client: Client,
+    place: Share,
+    /// The time at which the request came.
+    since: Instant,
 }
 
-/// How a request wants its reply.
+/// The form in which a request wants its reply, with the channel for it.
 enum To {
     Text(oneshot::Sender<Reply>),
     Columns(oneshot::Sender<Made>),
@@ -154,59 +203,77 @@ pub struct Made {
 }
 
 impl Made {
-    /// The outcome, with its row in what [`Made::answered`] has.
+    /// Returns the outcome, with its row in what [`Made::answered`] has.
     pub fn outcome(&self) -> Outcome {
         self.answered.outcomes()[self.at]
     }
 
-    /// This call and those that were answered with it.
+    /// Returns the outcomes of this call and of those that were answered with it.
     pub fn answered(&self) -> &Answered {
         &self.answered
     }
 }
 
 impl Calls {
-    /// Of a session; so many under way at a time.
-    pub fn new(session: Arc<Session>, calls_max: usize) -> Calls {
+    /// Makes the calls of a session; `places` limits those that are under way at a time.
+    pub fn new(session: Arc<Session>, places: Shares) -> Calls {
         let named = |procedure: Procedure| {
             let transaction = &session.engine().program().transactions[procedure.transaction];
-            Named { name: transaction.name.clone(), procedure, text: Arc::new(ReplyText::of(&session, procedure)) }
+            Named {
+                name: transaction.name.clone(),
+                procedure,
+                sent: SentEvents::of(&session, procedure.source),
+                text: Arc::new(ReplyText::of(&session, procedure)),
+                taken: Taken::default(),
+            }
         };
         let procedures: Vec<Named> = session.procedures().map(named).collect();
         let free = procedures.iter().map(|_| Vec::new()).collect();
+        let turns = Mutex::new(Turns::new(procedures.len()));
         Calls {
             procedures,
+            turns: Arc::new(Waiters { turns, bell: Condvar::new() }),
             next: Mutex::new(Next { free, ..Next::default() }),
             session,
-            slots: Slots::new(calls_max),
+            places,
             made: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
     }
 
-    /// The names of the procedures, with the schemas of their calls.
+    /// The names of the procedures, with the fields that clients give.
     pub fn procedures(&self) -> impl Iterator<Item = (&str, Schema)> {
-        self.procedures.iter().map(|named| (&*named.name, self.session.source_schema(named.procedure.source)))
+        self.procedures.iter().map(|named| (&*named.name, named.sent.given()))
     }
 
-    /// Whether calls of a procedure, by its place in [`Calls::procedures`], may have keys.
+    /// Returns the time for which calls took, from the request to the reply, by procedure.
+    pub fn taken(&self) -> impl Iterator<Item = (&str, SpreadAt)> {
+        self.procedures.iter().map(|named| (&*named.name, named.taken.read()))
+    }
+
+    /// Returns whether calls of a procedure, by its place in [`Calls::procedures`], may have request keys.
     pub fn remembers(&self, procedure: usize) -> bool {
         self.session.remembers(self.procedures[procedure].procedure.source)
     }
 
-    /// The number of calls under way.
-    pub fn in_flight(&self) -> usize {
-        self.slots.taken()
+    /// Returns the time at which a call with a key is made now.
+    pub fn time_of_key(&self) -> SystemTime {
+        self.session.time_of_key()
     }
 
-    /// Calls a procedure. The call runs after the one of this turn. The receiver gets the reply; it is closed without one if
+    /// Returns the number of calls under way.
+    pub fn in_flight(&self) -> usize {
+        self.places.taken()
+    }
+
+    /// Calls a procedure. The call runs after the last one of this turn. The receiver gets the reply; it is closed without one if
     /// the run ends before. Panics outside of a runtime of `tokio`.
     pub fn call(
         self: &Arc<Self>,
         name: &str,
         object: &[u8],
         wanted: Wanted,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<oneshot::Receiver<Reply>, Refused> {
         let Some(procedure) = self.procedures.iter().position(|named| named.name == name) else {
             let why = self.session.procedure(name).map_or_else(|error| error.to_string(), |_| "it is hidden".into());
@@ -217,13 +284,13 @@ impl Calls {
         Ok(reply)
     }
 
-    /// The same for a procedure by its place in [`Calls::procedures`], with the outcome in columns.
+    /// Calls a procedure by its place in [`Calls::procedures`], as [`Calls::call`] does, with the outcome in columns.
     pub fn call_after(
         self: &Arc<Self>,
         procedure: usize,
         object: &[u8],
         wanted: Wanted,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<oneshot::Receiver<Made>, Refused> {
         let (to, made) = oneshot::channel();
         self.make(procedure, object, wanted, turn, To::Columns(to))?;
@@ -235,45 +302,101 @@ impl Calls {
         procedure: usize,
         object: &[u8],
         Wanted { key, when }: Wanted,
-        turn: &mut Turn,
+        turn: &Turn,
         to: To,
     ) -> Result<(), Refused> {
         if let Some(key) = &key {
             let source = self.procedures[procedure].procedure.source;
             self.session.check_key(source, key).map_err(|error| Refused::Key(error.to_string()))?;
         }
-        let Some(slot) = self.slots.take() else {
+        if let Some(why) = self.procedures[procedure].sent.refusal(&turn.client) {
+            return Err(Refused::Nobody(why));
+        }
+        let Some(place) = self.places.take(&turn.client) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::Busy);
         };
+        let now = Instant::now();
+        let waiting = Waiting { to, client: turn.client.clone(), place, since: now };
         let mut next = self.next.lock();
-        let schema = || self.session.source_schema(self.procedures[procedure].procedure.source);
-        let batch = next.batch(procedure, when, *turn, schema);
-        batch.records.push(object).map_err(Refused::Bad)?;
-        if key.is_some() {
-            batch.keys.resize(batch.waiting.len(), None);
-            batch.keys.push(key);
-        }
-        batch.waiting.push(Waiting { to, slot });
-        *turn = Turn(batch.number);
-        let are_many = batch.waiting.len() >= TOGETHER;
-        let may_send = next.task != Task::Waits && next.unsent.is_none();
-        let is_all = are_many && may_send && self.send(&mut next);
-        if !is_all && next.task == Task::None {
-            next.task = Task::Ready;
-            tokio::spawn(Sending(Some(self.clone())).run());
+        if self.turns.turns.lock().may_go(turn, procedure, now) {
+            let added = self.add(&mut next, turn, (procedure, when), object, (key, waiting));
+            let together = added.map_err(|bad| {
+                self.turns.turns.lock().gone(&turn.client.who, procedure);
+                Refused::Bad(bad)
+            })?;
+            self.begin_to_send(&mut next, together);
+        } else {
+            self.check(&mut next, procedure, object).map_err(Refused::Bad)?;
+            let (turn, object) = (turn.clone(), object.to_owned());
+            self.turns.turns.lock().wait(Waits { turn, procedure, when, object, key, waiting }, now);
+            self.begin_to_take_turns(&mut next);
         }
         drop(next);
         self.made.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The values that the rows of an abort had, as a JSON object.
+    /// Puts a call into a batch, and returns the number of calls there; or says what is wrong with it.
+    fn add(
+        &self,
+        next: &mut Next,
+        turn: &Turn,
+        (procedure, when): (usize, When),
+        object: &[u8],
+        (key, waiting): (Option<RequestKey>, Waiting),
+    ) -> Result<usize, BadRecord> {
+        let schema = || self.procedures[procedure].sent.given();
+        let batch = next.batch(procedure, when, turn, schema);
+        batch.records.push(object)?;
+        if key.is_some() {
+            batch.keys.resize(batch.waiting.len(), None);
+            batch.keys.push(key);
+        }
+        batch.lines.push(turn.line());
+        batch.waiting.push(waiting);
+        turn.is_in(batch.number);
+        Ok(batch.waiting.len())
+    }
+
+    /// Looks whether a call is right that waits for its turn.
+    fn check(&self, next: &mut Next, procedure: usize, object: &[u8]) -> Result<(), BadRecord> {
+        let schema = || self.procedures[procedure].sent.given();
+        let mut records = next.free[procedure].pop().unwrap_or_else(|| JsonRecords::new(&schema()));
+        let checked = records.push(object);
+        records.finish();
+        next.free[procedure].push(records);
+        checked
+    }
+
+    /// Sends what is there once the other tasks that are ready have run, or at once if it is much.
+    fn begin_to_send(self: &Arc<Self>, next: &mut Next, together: usize) {
+        let are_many = together >= TOGETHER;
+        let may_send = next.task != Task::Waits && next.unsent.is_none();
+        let is_all = are_many && may_send && self.send(next);
+        if !is_all && next.task == Task::None {
+            next.task = Task::Ready;
+            tokio::spawn(Sending(Some(self.clone())).run());
+        }
+    }
+
+    /// Starts the thread that takes turns, unless there is one.
+    fn begin_to_take_turns(self: &Arc<Self>, next: &mut Next) {
+        if !next.has_thread {
+            let calls = self.clone();
+            let thread = thread::Builder::new().name("turns".into()).spawn(move || calls.take_turns());
+            // Without a thread they wait until the next call tries again.
+            next.has_thread = thread.is_ok();
+        }
+        self.turns.bell.notify_one();
+    }
+
+    /// Returns the values that the rows of an abort had, as a JSON object.
     pub fn seen(&self, procedure: usize, aborted: &RecordBatch, row: usize) -> String {
         self.procedures[procedure].text.seen_of(aborted, row)
     }
 
-    /// The reason of an abort.
+    /// Returns the reason of an abort.
     pub fn reason<'a>(&self, procedure: usize, aborted: &'a RecordBatch, row: usize) -> &'a str {
         aborted.column(self.procedures[procedure].text.reason).as_string::<i32>().value(row)
     }
@@ -285,13 +408,15 @@ struct Unsent {
     procedure: Procedure,
     events: RecordBatch,
     keys: Vec<Option<RequestKey>>,
+    lines: Vec<u64>,
     reply: ReplyTo,
 }
 
 impl Unsent {
     /// Sends them, if there is room before the time, or waits for it. False if there is none.
     fn send(&self, until: Option<Instant>) -> bool {
-        match self.session.call_for(&self.procedure, &self.events, &self.keys, &self.reply, until) {
+        let Unsent { session, procedure, events, keys, lines, reply } = self;
+        match session.call_for(procedure, events, keys, lines, reply, until) {
             Ok(sent) => {
                 assert_eq!(sent, self.events.num_rows(), "a batch is one message");
                 true
@@ -323,23 +448,71 @@ impl Calls {
         }
     }
 
-    /// The first of the batches.
+    /// Returns the first of the batches.
     fn first(&self, next: &mut Next) -> Option<Unsent> {
         loop {
-            let NextBatch { procedure, when, mut records, mut keys, waiting, .. } = next.batches.pop_front()?;
+            let NextBatch { procedure: place, when, mut records, mut keys, lines, waiting, .. } =
+                next.batches.pop_front()?;
             let (events, count) = (records.finish(), waiting.len());
             assert_eq!(count, events.num_rows(), "each call has a request that waits");
-            next.free[procedure].push(records);
+            next.free[place].push(records);
             if count == 0 {
                 continue;
             }
             if !keys.is_empty() {
                 keys.resize(count, None);
             }
-            let Named { procedure, text, .. } = &self.procedures[procedure];
+            let Named { procedure, sent, text, taken, .. } = &self.procedures[place];
+            let events = sent.whole(events, waiting.iter().map(|waiting| &waiting.client));
             let waiting = Mutex::new(waiting.into_iter().map(Some).collect());
-            let reply = ReplyTo { to: Arc::new(Sent { text: text.clone(), waiting }), when };
-            return Some(Unsent { session: self.session.clone(), procedure: *procedure, events, keys, reply });
+            let (text, turns, taken, sent) = (text.clone(), self.turns.clone(), taken.clone(), Instant::now());
+            let reply = ReplyTo { to: Arc::new(Sent { text, procedure: place, turns, taken, sent, waiting }), when };
+            let (session, procedure) = (self.session.clone(), *procedure);
+            return Some(Unsent { session, procedure, events, keys, lines, reply });
+        }
+    }
+}
+
+impl Calls {
+    /// Puts calls whose turn it is into the next batches, and sends these, as long as any wait.
+    fn take_turns(&self) {
+        let mut waited = Instant::now();
+        loop {
+            let mut next = self.next.lock();
+            let mut turns = self.turns.turns.lock();
+            let now = Instant::now();
+            if turns.waiting() > 0 {
+                waited = now;
+            } else if now.saturating_duration_since(waited) > STAYS {
+                next.has_thread = false;
+                return;
+            }
+            let calls = turns.next(now);
+            // The task that was to send them may have ended with its connections.
+            let are_left = next.task == Task::None && !next.batches.is_empty();
+            if calls.is_empty() && !are_left {
+                drop(next);
+                self.turns.bell.wait_for(&mut turns, TICK);
+                continue;
+            }
+            drop(turns);
+            for Waits { turn, procedure, when, object, key, waiting } in calls {
+                let added = self.add(&mut next, &turn, (procedure, when), &object, (key, waiting));
+                added.expect("it was looked at");
+            }
+            if next.task == Task::None {
+                self.send_all(next);
+            }
+        }
+    }
+
+    /// Sends all that is there, on a thread that may wait.
+    fn send_all(&self, mut next: MutexGuard<'_, Next>) {
+        while !self.send(&mut next) {
+            let unsent = next.unsent.take().expect("there was no room for it");
+            next.task = Task::Waits;
+            MutexGuard::unlocked(&mut next, || unsent.send(None));
+            next.task = Task::None;
         }
     }
 }
@@ -383,7 +556,13 @@ impl Drop for Sending {
 /// The requests that wait for calls that were sent together. They learn that the run is over when this is dropped.
 struct Sent {
     text: Arc<ReplyText>,
-    /// By call; none once it is answered.
+    /// The place of their procedure.
+    procedure: usize,
+    turns: Arc<Waiters>,
+    taken: Taken,
+    /// The time at which the calls were sent.
+    sent: Instant,
+    /// The receivers of the replies, by call; none once a call is answered.
     waiting: Mutex<Vec<Option<Waiting>>>,
 }
 
@@ -392,11 +571,14 @@ impl TakeOutcomes for Sent {
         let calls = answered.first..answered.first + answered.len();
         let waiting: Vec<Waiting> = self.waiting.lock()[calls].iter_mut().filter_map(Option::take).collect();
         assert_eq!(waiting.len(), answered.len(), "a call is answered once");
+        self.turns.answered(self.procedure, &waiting, self.sent);
         let is_text = |waiting: &Waiting| matches!(waiting.to, To::Text(_));
         let mut replies = waiting.iter().any(is_text).then(|| self.text.replies(&answered).into_iter());
-        for (at, Waiting { to, slot }) in waiting.into_iter().enumerate() {
+        let now = Instant::now();
+        for (at, Waiting { to, place, since, .. }) in waiting.into_iter().enumerate() {
+            self.taken.add(now.saturating_duration_since(since).as_nanos() as u64, 1);
             // One who has the reply may call again.
-            drop(slot);
+            drop(place);
             let reply = replies.as_mut().and_then(Iterator::next);
             // The request may have gone.
             match to {
@@ -407,12 +589,47 @@ impl TakeOutcomes for Sent {
     }
 }
 
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let unanswered = std::mem::take(self.waiting.get_mut());
+        let mut turns = self.turns.turns.lock();
+        unanswered.iter().flatten().for_each(|waiting| turns.gone(&waiting.client.who, self.procedure));
+        self.turns.bell.notify_one();
+    }
+}
+
+impl Waiters {
+    /// Calls of a procedure were answered that were sent at this time.
+    fn answered(&self, procedure: usize, calls: &[Waiting], sent: Instant) {
+        let mut by: Vec<(Who, usize)> = Vec::new();
+        for waiting in calls {
+            match by.last_mut().filter(|(who, _)| *who == waiting.client.who) {
+                Some((_, count)) => *count += 1,
+                None => by.push((waiting.client.who.clone(), 1)),
+            }
+        }
+        // Calls of several clients come in any order, but most often they are of a few.
+        by.sort();
+        by.dedup_by(|(who, count), (before, counted)| {
+            let is_same = who == before;
+            *counted += if is_same { *count } else { 0 };
+            is_same
+        });
+        let mut turns = self.turns.lock();
+        turns.answered(procedure, &by, sent, Instant::now());
+        if turns.waiting() > 0 {
+            self.bell.notify_one();
+        }
+    }
+}
+
 impl Next {
-    /// The batch for a call that runs after the one of this turn.
-    fn batch(&mut self, procedure: usize, when: When, turn: Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
+    /// Returns the batch for a call that runs after the last one of this turn.
+    fn batch(&mut self, procedure: usize, when: When, turn: &Turn, schema: impl FnOnce() -> Schema) -> &mut NextBatch {
         let has_room = |batch: &NextBatch| batch.waiting.len() < MESSAGE_EVENTS_MAX;
         let is_of = |batch: &NextBatch| (batch.procedure, batch.when) == (procedure, when) && has_room(batch);
-        let is_it = |batch: &NextBatch| is_of(batch) && batch.number >= turn.0;
+        let last = turn.batch();
+        let is_it = |batch: &NextBatch| is_of(batch) && batch.number >= last;
         let place = self.batches.iter().rposition(is_it).unwrap_or_else(|| {
             self.count += 1;
             let records = self.free[procedure].pop().unwrap_or_else(|| JsonRecords::new(&schema()));
@@ -422,6 +639,7 @@ impl Next {
                 when,
                 records,
                 keys: Vec::new(),
+                lines: Vec::new(),
                 waiting: Vec::new(),
             });
             self.batches.len() - 1
@@ -430,7 +648,7 @@ impl Next {
     }
 }
 
-/// How the replies of a procedure are written.
+/// The form of the replies of a procedure, as JSON.
 struct ReplyText {
     committed: JsonRows,
     /// The index of the reason among the columns of an abort; those that were seen follow.
@@ -449,7 +667,7 @@ impl ReplyText {
         ReplyText { committed, reason, seen: JsonRows::new(&seen) }
     }
 
-    /// What an abort shows of rows.
+    /// Returns the values that an abort shows of the rows that its transaction saw, as a JSON object.
     fn seen_of(&self, aborted: &RecordBatch, row: usize) -> String {
         let columns: Vec<usize> = (self.reason + 1..aborted.num_columns()).collect();
         let seen = aborted.project(&columns).expect("they are columns of it");
@@ -458,7 +676,7 @@ impl ReplyText {
         String::from_utf8(text).expect("JSON is text")
     }
 
-    /// The replies, in the order of the calls.
+    /// Returns the replies, in the order of the calls.
     fn replies(&self, answered: &Answered) -> Vec<Reply> {
         let committed = answered.committed().map(|batch| self.committed.of(batch));
         let aborted = answered.aborted();
@@ -484,6 +702,12 @@ impl ReplyText {
                     json_string(&mut body, reasons.expect("it has the row").value(row as usize));
                     body.extend_from_slice(b",\"seen\":");
                     seen.as_ref().expect("it has the row").write(&mut body, row as usize);
+                    ReplyKind::Aborted
+                }
+                Outcome::Untaken(reason) => {
+                    body.extend_from_slice(b"{\"aborted\":");
+                    json_string(&mut body, answered.untaken(reason));
+                    body.extend_from_slice(b",\"seen\":{}");
                     ReplyKind::Aborted
                 }
                 Outcome::Refused(why) => return Reply { kind: ReplyKind::Refused(why), body },

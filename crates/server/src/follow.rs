@@ -3,7 +3,7 @@
 //! One thread follows a stream for all of its readers, as long as there are any. Each reader has room for a number of
 //! messages. What it has no room for it misses, and it is told how many; nobody waits for it. A listener ends there. A reader that goes on after a place has a thread of its own.
 
-use crate::slots::{Slot, Slots};
+use crate::shares::{Client, Share, Shares};
 use crate::users::RIGHTS_MAX;
 use hyper::body::{Body, Bytes, Frame};
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_connect::{JsonRows, json_string};
 use tidemill_plan::StreamId;
-use tidemill_runtime::{Followed, Following, Place, Released, Session, SessionError, Slow};
+use tidemill_runtime::{Followed, Following, Place, Position, Released, Session, SessionError, Slow};
 use tokio::sync::mpsc;
 use tokio::time::Interval;
 
@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// The streams that are followed.
 pub struct Hubs {
     session: Arc<Session>,
-    slots: Slots,
+    places: Shares,
     /// The readers by thread; the thread that serves them removes the entry when it ends.
     readers: Arc<Readers>,
     /// The number of the next thread for a reader that goes on after a place.
@@ -44,13 +44,13 @@ pub struct Hubs {
     stopping: Arc<AtomicBool>,
 }
 
-/// How events are told.
+/// The form in which events are sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     ServerSent,
     /// JSON objects.
     Lines,
-    /// JSON objects, each with the place after it.
+    /// JSON objects, each with the position in the stream after it.
     Placed,
 }
 
@@ -63,11 +63,12 @@ struct Reader {
     to: mpsc::Sender<Bytes>,
     /// Events that it had no room for, since it was told last.
     missed: u64,
-    /// Of a listener: the events that it had no room for, after which it gets no more.
+    /// The number of events for which a listener had no room; after the first of them it gets no more. None for other
+    /// readers.
     lost: Option<Arc<AtomicU64>>,
 }
 
-/// Why a stream cannot be read.
+/// The reason why a stream cannot be read.
 pub enum NotRead {
     /// There are too many readers.
     Busy,
@@ -76,37 +77,43 @@ pub enum NotRead {
 }
 
 impl Hubs {
-    /// For the streams of a session.
-    pub fn new(session: Arc<Session>, readers_max: usize) -> Hubs {
-        let (slots, next) = (Slots::new(readers_max), AtomicU64::new(1));
-        Hubs { session, slots, readers: Arc::default(), next, stopping: Arc::default() }
+    /// Makes the hubs for the streams of a session.
+    pub fn new(session: Arc<Session>, places: Shares) -> Hubs {
+        let next = AtomicU64::new(1);
+        Hubs { session, places, readers: Arc::default(), next, stopping: Arc::default() }
     }
 
-    /// The number of readers.
+    /// Returns the number of readers.
     pub fn readers(&self) -> usize {
-        self.slots.taken()
+        self.places.taken()
     }
 
-    /// All readers are at their end.
+    /// Ends all readers.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
     /// Reads a stream: from now on, or after a place if its events are kept; as long as it may be read.
-    pub fn read(&self, stream: StreamId, after: Option<Place>, reads_on: Option<ReadsOn>) -> Result<Events, NotRead> {
-        let slot = self.slots.take().ok_or(NotRead::Busy)?;
+    pub fn read(
+        &self,
+        client: &Client,
+        stream: StreamId,
+        after: Option<Position>,
+        reads_on: Option<ReadsOn>,
+    ) -> Result<Events, NotRead> {
+        let place = self.places.take(client).ok_or(NotRead::Busy)?;
         let (to, messages) = mpsc::channel(MESSAGES_MAX);
         let hub = (stream, Told::ServerSent, after.map_or(0, |_| self.next.fetch_add(1, Ordering::Relaxed)));
         self.join(hub, after, Reader { to, missed: 0, lost: None })?;
         let mut comment = tokio::time::interval(COMMENT);
         comment.reset();
         let reads_on = reads_on.map(|reads_on| (reads_on, tokio::time::interval(RIGHTS_MAX)));
-        Ok(Events { messages, comment, reads_on, is_refused: false, _slot: slot })
+        Ok(Events { messages, comment, reads_on, is_refused: false, _place: place })
     }
 
     /// Listens to a stream: from now on, or after a place if its events are kept, with the places of the events.
-    pub fn listen(&self, stream: StreamId, after: Option<Place>) -> Result<Listener, NotRead> {
-        let slot = self.slots.take().ok_or(NotRead::Busy)?;
+    pub fn listen(&self, client: &Client, stream: StreamId, after: Option<Position>) -> Result<Listener, NotRead> {
+        let place = self.places.take(client).ok_or(NotRead::Busy)?;
         let (to, messages) = mpsc::channel(MESSAGES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
         let hub = match after {
@@ -114,10 +121,10 @@ impl Hubs {
             Some(_) => (stream, Told::Placed, self.next.fetch_add(1, Ordering::Relaxed)),
         };
         self.join(hub, after, Reader { to, missed: 0, lost: Some(lost.clone()) })?;
-        Ok(Listener { messages, lost, _slot: slot })
+        Ok(Listener { messages, lost, _place: place })
     }
 
-    fn join(&self, hub: Hub, after: Option<Place>, reader: Reader) -> Result<(), NotRead> {
+    fn join(&self, hub: Hub, after: Option<Position>, reader: Reader) -> Result<(), NotRead> {
         let mut all = self.readers.lock();
         match all.get_mut(&hub) {
             Some(readers) => readers.push(reader),
@@ -142,7 +149,7 @@ impl Hubs {
                 let is_over = matches!(next, Followed::Over) || stopping.load(Ordering::Acquire);
                 match next {
                     Followed::Events(released) => {
-                        let messages = messages(&rows, &released, hub.1);
+                        let messages = messages(&following, &rows, &released, hub.1);
                         give(&readers, hub, |reader| messages.iter().for_each(|(m, events)| reader.give(m, *events)));
                     }
                     Followed::Missed(events) => give(&readers, hub, |reader| reader.miss(events)),
@@ -200,16 +207,16 @@ impl Reader {
     }
 }
 
-/// Messages with events, and the numbers of their events. The id of an event is the place after it, so that a reader can go
+/// Messages with events, and the numbers of their events. The id of an event is the position after it, so that a reader can go
 /// on there.
-fn messages(rows: &JsonRows, released: &Released, told: Told) -> Vec<(Bytes, u64)> {
+fn messages(following: &Following, rows: &JsonRows, released: &Released, told: Told) -> Vec<(Bytes, u64)> {
     let events = rows.of(&released.batch);
     let count = released.batch.num_rows();
     let message = |first: usize| {
         let end = count.min(first + MESSAGE_EVENTS_MAX);
         let mut text = Vec::new();
         for row in first..end {
-            let after = Place { epoch: released.epoch, events: released.first + row as u64 + 1 };
+            let after = following.position(Place { epoch: released.epoch, events: released.first + row as u64 + 1 });
             let (before, behind) = match told {
                 Told::ServerSent => (format!("id: {after}\ndata: "), "\n\n"),
                 Told::Lines => (String::new(), "\n"),
@@ -231,14 +238,14 @@ pub type ReadsOn = Box<dyn FnMut() -> Option<String> + Send>;
 pub struct Events {
     messages: mpsc::Receiver<Bytes>,
     comment: Interval,
-    /// Where readers are asked who they are, with when that is looked at.
+    /// The check whether the reader may still read the stream, and its interval; none if everybody may.
     reads_on: Option<(ReadsOn, Interval)>,
     is_refused: bool,
-    _slot: Slot,
+    _place: Share,
 }
 
 impl Events {
-    /// Why it ends now, if it does.
+    /// Returns the reason why the stream ends now, if it does.
     fn refusal(&mut self, cx: &mut Context<'_>) -> Option<String> {
         let (reads_on, look) = self.reads_on.as_mut()?;
         while look.poll_tick(cx).is_ready() {
@@ -276,7 +283,7 @@ impl Body for Events {
     }
 }
 
-/// What a listener hears.
+/// The next message to a listener.
 pub enum Heard {
     /// Events, a JSON object a line.
     Lines(Bytes),
@@ -290,11 +297,11 @@ pub enum Heard {
 pub struct Listener {
     messages: mpsc::Receiver<Bytes>,
     lost: Arc<AtomicU64>,
-    _slot: Slot,
+    _place: Share,
 }
 
 impl Listener {
-    /// What there is to be heard.
+    /// Returns the next message, once there is one.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
         self.messages.poll_recv(cx).map(|message| match (message, self.lost.load(Ordering::Acquire)) {
             (Some(lines), _) => Heard::Lines(lines),

@@ -3,6 +3,7 @@
 use crate::answer::{self, Answer};
 use crate::follow::ReadsOn;
 use crate::shared::Shared;
+use crate::shares::Who;
 use crate::users::{Right, Rights, base64_decoded};
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, StatusCode};
@@ -11,12 +12,12 @@ use hyper::{HeaderMap, Method, StatusCode};
 pub struct Identity {
     name: String,
     rights: Rights,
-    /// What it was let in with.
+    /// The SCRAM verifier that its secret was checked with.
     scram: String,
 }
 
 impl Identity {
-    /// Who it is, or the response to one who does not say so.
+    /// Returns the user of a request, or the response to one who does not say who it is.
     pub fn of(shared: &Shared, headers: &HeaderMap) -> Result<Identity, Box<Answer>> {
         let Some(file) = &shared.users else {
             return Ok(Identity { name: String::new(), rights: Rights::all(), scram: String::new() });
@@ -37,17 +38,23 @@ impl Identity {
         }
     }
 
-    /// Its name; empty where nobody is asked.
+    /// Returns its name; empty where nobody is asked.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Those of these tables that may be read.
+    /// Returns the client: a user or, if the server has no users, what is known of its connection.
+    pub fn who(&self, connected: &Who) -> Who {
+        if self.name.is_empty() { connected.clone() } else { Who::User(self.name.as_str().into()) }
+    }
+
+    /// Returns the names of those of the given tables that the user may read.
     pub fn readable(&self, names: impl Iterator<Item = String>) -> Vec<String> {
         names.filter(|name| self.rights.has(Right::Read, name)).collect()
     }
 
-    /// What tells why it may read a stream no more, if that is so.
+    /// Returns a check whether the user may still read a stream, which gives the reason if not; none if the server has
+    /// no users.
     pub fn reads_on(self, shared: &Shared, stream: &str) -> Option<ReadsOn> {
         let (file, stream) = (shared.users.clone()?, stream.to_owned());
         let Identity { name, mut rights, scram } = self;
@@ -60,17 +67,20 @@ impl Identity {
         }))
     }
 
-    /// The response to a request that may not be made.
+    /// Returns the response to a request that may not be made.
     pub fn refusal(&self, method: &Method, path: &[&str]) -> Option<Answer> {
         self.why_not(method, path).map(|why| answer::error(StatusCode::FORBIDDEN, &why))
     }
 
-    /// Why a request may not be made, if so. Many calls in one are looked at each by itself.
+    /// Returns the reason why a request may not be made; none if it may. Many calls in one are looked at each by
+    /// itself.
     pub fn why_not(&self, method: &Method, path: &[&str]) -> Option<String> {
         match (method, path) {
             (&Method::POST, ["call", name]) => self.rights.refusal(&self.name, Right::Call, name),
             (&Method::POST, ["stream" | "streams", name]) => self.rights.refusal(&self.name, Right::Push, name),
             (_, ["tables", name, ..]) => self.rights.refusal(&self.name, Right::Read, name),
+            (&Method::POST, ["query"]) => self.rights.refusal(&self.name, Right::Query, ""),
+            (&Method::POST, ["savepoints", ..]) => self.rights.refusal(&self.name, Right::Savepoint, ""),
             (_, ["streams", name]) => self.rights.refusal(&self.name, Right::Subscribe, name),
             (_, ["console", ..]) if !self.rights.admin => {
                 Some(format!("user '{}' is no admin, and the console is for those", self.name))
@@ -80,7 +90,7 @@ impl Identity {
     }
 }
 
-/// The name, if it is given, and the token.
+/// Returns the name, if it is given, and the token.
 fn token(value: &str) -> Option<(Option<String>, String)> {
     let (scheme, rest) = value.split_once(' ')?;
     match scheme.to_ascii_lowercase().as_str() {

@@ -1,27 +1,28 @@
-//! What there is, for those who look: procedures with their fields, tables with their columns, streams, sources.
+//! The index of what can be asked: procedures with their fields, tables with their columns, streams, sources.
 
+use crate::caller::SentEvents;
 use crate::calls::Calls;
 use tidemill_connect::json_string;
 use tidemill_model::Schema;
 use tidemill_plan::{Program, Stream, Table, shown_streams};
 use tidemill_runtime::Session;
 
-/// The tables that users declared.
+/// Returns the tables that users declared.
 pub fn tables(program: &Program) -> impl Iterator<Item = &Table> {
     program.tables.iter().filter(|table| !table.is_hidden)
 }
 
-/// The streams that may be read: those that users declared, and what transactions put out.
+/// Returns the streams that may be read: those that users declared, and what transactions put out.
 pub fn streams(program: &Program) -> impl Iterator<Item = &Stream> {
     shown_streams(program).map(|id| &program.streams[id])
 }
 
-/// The sources that events can be pushed into.
+/// Returns the sources that events can be pushed into.
 pub fn pushed(session: &Session) -> impl Iterator<Item = &str> {
     session.source_names().filter(|name| session.source(name).is_ok())
 }
 
-/// Everything as one JSON object.
+/// Returns the description of the application (its streams, tables and procedures) as one JSON object.
 pub fn text(session: &Session, calls: &Calls) -> Vec<u8> {
     let program = session.engine().program();
     let mut out = b"{\"application\":".to_vec();
@@ -35,7 +36,7 @@ pub fn text(session: &Session, calls: &Calls) -> Vec<u8> {
     object(&mut out, "GET /streams/NAME", of_streams);
     let sources = pushed(session).map(|name| {
         let source = session.source(name).expect("it is sent to");
-        (name.to_owned(), fields(&session.source_schema(source)))
+        (name.to_owned(), fields(&SentEvents::of(session, source).given()))
     });
     object(&mut out, "POST /stream/NAME", sources);
     out.extend_from_slice(b"}\n");

@@ -2,8 +2,8 @@
 //!
 //! One thread serves all connections of HTTP (`http`, on `tokio`) and one those of PostgreSQL (`postgres`); they never wait
 //! for the engine. Others stand between them and the session: one sends calls and one takes their replies (`calls`), one
-//! asks for tables and sends what is pushed (`asks`), and one follows each stream that has readers (`follow`). SQL is
-//! answered by an engine that the server is given (`queries`), on a thread for each query. Rows are written as bytes on
+//! asks for tables and one sends what is pushed (`asks`), and one follows each stream that has readers (`follow`). SQL is
+//! answered in processes of their own (`queries`). Rows are written as bytes on
 //! further threads (`pieces`). The `console` is a page for browsers, and what it asks for. Nothing below this crate knows
 //! of `async`.
 //!
@@ -16,48 +16,70 @@
 mod access;
 mod answer;
 mod asks;
+mod caller;
 mod calling;
 mod calls;
+mod certificates;
+mod connections;
 mod console;
 mod file_version;
 mod follow;
+mod held;
 mod http;
 mod identity;
 mod index;
 mod limits;
 mod listen;
 mod metrics;
+mod openapi;
+mod patient;
 mod pieces;
 mod postgres;
 mod queries;
+mod querying;
 mod rows;
+mod savepoints;
+mod served;
 mod shared;
+mod shares;
 mod slots;
 mod socket;
 mod tls;
+mod turns;
+mod unique;
 mod users;
 
 use asks::Asks;
 pub use asks::Snapshot;
 use calls::Calls;
+use connections::Connections;
 use console::refused::Tails;
 use follow::Hubs;
+use held::Held;
 use http::Listening;
 pub use limits::Limits;
-pub use metrics::{Labels, Metric, MetricKind, Metrics};
+pub use metrics::{Count, Labels, Metric, MetricKind, Metrics, MetricsError, MetricsServer, PlainMetric};
 use parking_lot::Mutex;
 pub use postgres::PORT as POSTGRES_PORT;
 use postgres::Wire;
-use queries::Asking;
-pub use queries::{Queried, Queries, Query, QueryError, QueryForm, QueryLimits, Waits};
+use queries::{Asking, Processes, Queries, QueryLimits};
+pub use queries::{
+    IsWanted, Launch, ProcessEngine, ProcessFailure, ProcessQuery, QueryForm, Sealed, SharedTable, answer_queries, seal,
+};
+use savepoints::Savepoints;
 use shared::Shared;
+use shares::Shares;
 use slots::Slots;
+use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tidemill_connect::raise_open_files;
+use tidemill_durability::Planted;
 use tidemill_runtime::Session;
 use tls::Tls;
 pub use tls::{TlsError, TlsFiles};
@@ -65,23 +87,26 @@ use tokio::sync::watch;
 use users::UsersFile;
 pub use users::{Rights, User, Users, UsersError};
 
+/// The longest that the beginning waits for a run to be ready.
+const READY_MAX: Duration = Duration::from_secs(1);
 /// The port if none is given.
 pub const PORT: u16 = 8740;
 
-/// Where and how to serve.
+/// The addresses, users, encryption and limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// An address of this machine, or `localhost`.
     pub host: String,
     /// 0: any that is free.
     pub port: u16,
-    /// That of the protocol of PostgreSQL, if it is spoken; 0: any that is free.
+    /// The port of the protocol of PostgreSQL, if it is spoken; 0: any that is free.
     pub postgres_port: Option<u16>,
-    /// A file of users: then everybody is asked who he is.
+    /// The file of users; with it each client must say who it is.
     pub users: Option<PathBuf>,
-    /// The certificate of the server: then all that is sent is encrypted, and who does not encrypt is refused.
+    /// The certificate and key of the server; with them all connections are encrypted, and others are refused.
     pub tls: Option<TlsFiles>,
-    /// Whether an address is allowed that other machines reach, without users or without a certificate.
+    /// A flag: whether it may listen at an address that other machines reach although it has no users or no
+    /// certificate.
     pub insecure: bool,
     /// Limits.
     pub limits: Limits,
@@ -102,7 +127,7 @@ impl Default for ServeOptions {
     }
 }
 
-/// Why nothing can be served.
+/// The reason why nothing can be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -148,26 +173,51 @@ pub struct Server {
     postgres_address: Option<SocketAddr>,
     shared: Arc<Shared>,
     wire: Option<Arc<Wire>>,
+    /// A message for the server's operator, such as that fewer connections are possible than were asked for.
+    notice: Option<String>,
     closing: watch::Sender<bool>,
     threads: Mutex<Threads>,
 }
 
-/// Those of connections, and those that answer what these wait for.
+/// The threads of connections, and the threads that answer what these wait for.
 #[derive(Default)]
 struct Threads {
     connections: Vec<JoinHandle<()>>,
-    asking: Option<JoinHandle<()>>,
+    asking: Vec<JoinHandle<()>>,
 }
 
 /// Opens a port.
+/// The connections that wait to be accepted, if the system allows as many.
+const WAITING_MAX: i32 = 4_096;
+
 fn bind(address: SocketAddr, option: &'static str) -> Result<(TcpListener, SocketAddr), ServeError> {
     let opened = || {
-        let listener = TcpListener::bind(address)?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        // One that ended just now does not keep the next one from its port.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(WAITING_MAX)?;
+        let listener = TcpListener::from(socket);
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     };
     opened().map_err(|source| ServeError::Bind { address, option, source })
+}
+
+/// Lowers the number of connections to what the process may open, and says so.
+fn within_descriptors(limits: Limits, protocols: u64) -> (Limits, Option<String>) {
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let connections_max = limits.connections_of(descriptors, protocols);
+    let asked = limits.connections_max;
+    let notice = (connections_max < asked).then(|| {
+        format!(
+            "the process may open {descriptors} files, so there are at most {connections_max} connections of each protocol \
+             and not {asked}; 'ulimit -n' allows more"
+        )
+    });
+    (Limits { connections_max, ..limits }, notice)
 }
 
 impl Server {
@@ -176,11 +226,11 @@ impl Server {
         Server::start_with(session, options, None)
     }
 
-    /// The same, with an engine that answers queries.
+    /// Starts a server as [`Server::start`] does, with processes that answer queries if there is a program for them.
     pub fn start_with(
         session: Arc<Session>,
         options: ServeOptions,
-        engine: Option<Arc<dyn Queries>>,
+        launch: Option<Launch>,
     ) -> Result<Server, ServeError> {
         let ServeOptions { host, port, postgres_port, users, tls, insecure, limits } = options;
         let ip = match host.as_str() {
@@ -193,24 +243,36 @@ impl Server {
         if !ip.is_loopback() && !insecure && tls.is_none() {
             return Err(ServeError::Unencrypted(ip));
         }
+        // If the limit of open files cannot be raised, it stays as it was.
+        let _ = raise_open_files();
         let tls = tls.map(Tls::open).transpose().map_err(ServeError::Tls)?.map(Arc::new);
         let users = users.map(|path| UsersFile::open(&path)).transpose().map_err(ServeError::Users)?.map(Arc::new);
         let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
-        let calls = Arc::new(Calls::new(session.clone(), limits.calls_max));
-        let (asks, asking) = Asks::start(session.clone(), limits.asks_max).map_err(ServeError::Begin)?;
+        let (limits, notice) = within_descriptors(limits, if postgres.is_some() { 2 } else { 1 });
+        let places = |limit| Shares::places(limit, Planted::default());
+        let calls = Arc::new(Calls::new(session.clone(), places(limits.calls_max)));
+        let (asks, asking) = Asks::start(session.clone(), places(limits.asks_max)).map_err(ServeError::Begin)?;
         let of_query = QueryLimits {
             time_max: limits.query_time_max,
             rows_max: limits.query_rows_max,
-            memory_max: limits.query_memory_max / limits.queries_max.max(1),
+            memory_max: limits.memory_of_query(),
         };
+        let of_tables = limits.memory_of_tables();
+        let start = |launch| Processes::start(session.clone(), launch, limits.queries_max, of_tables, of_query);
+        let processes = launch.map(start).transpose().map_err(ServeError::Begin)?;
+        let engine = processes.map(|processes| Arc::new(processes) as Arc<dyn Queries>);
         let queries = Arc::new(Asking::new(engine, limits.queries_max, limits.queries_waiting_max, of_query));
-        let hubs = Arc::new(Hubs::new(session.clone(), limits.readers_max));
+        let hubs = Arc::new(Hubs::new(session.clone(), places(limits.readers_max)));
+        let connected = || Connections::new(limits.connections_max, users.is_some(), limits.silence_max);
+        let (http, wired) = (connected(), connected());
+        let recalls = Slots::new(1);
         let shared = Arc::new(Shared {
+            savepoints: Savepoints::new(session.clone(), recalls.clone()),
             queries,
             hubs,
             tails: Tails::new(session.clone()),
-            recalls: Slots::new(1),
+            recalls,
             session,
             calls,
             asks,
@@ -219,8 +281,9 @@ impl Server {
             users,
             tls,
             stopping: AtomicBool::new(false),
-            connections: Default::default(),
-            postgres_connections: Default::default(),
+            places: http,
+            postgres_places: wired,
+            held: Arc::new(Held::new(Shares::bytes(limits.responses_bytes_max, Planted::default()))),
         });
         let (closing, closes) = watch::channel(false);
         let listening = Listening { listener, shared: shared.clone(), closes: closes.clone() };
@@ -233,27 +296,43 @@ impl Server {
             connections.push(listening.start().map_err(ServeError::Begin)?);
             wire = Some(shared);
         }
-        let threads = Mutex::new(Threads { connections, asking: Some(asking) });
-        Ok(Server { address, postgres_address, shared, wire, closing, threads })
+        let threads = Mutex::new(Threads { connections, asking: asking.into() });
+        let server = Server { address, postgres_address, shared, wire, notice, closing, threads };
+        server.wait_until_ready();
+        Ok(server)
     }
 
-    /// Where it is served.
+    /// Waits until the run is ready, but not for long: who asks at once is answered by most runs, and one that has much to
+    /// replay says meanwhile that it is not ready.
+    fn wait_until_ready(&self) {
+        let until = Instant::now() + READY_MAX;
+        while !self.shared.session.is_ready() && !self.shared.session.is_over() && Instant::now() < until {
+            thread::sleep(READY_MAX / 1_000);
+        }
+    }
+
+    /// Returns a message for the server's operator, if there is one: that it has fewer connections than were asked for.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// What it counts.
+    /// Returns a handle to the server's metrics.
     pub fn metrics(&self) -> Metrics {
         Metrics(self.shared.clone())
     }
 
-    /// The address, with its port.
+    /// Returns the address, with its port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where clients of PostgreSQL connect to, if they are served. They may name any database; this one names the
+    /// Returns the URL for clients of PostgreSQL, if they are served. They may name any database; this one names the
     /// application.
     pub fn postgres_url(&self, application: &str) -> Option<String> {
         let encrypted = if self.shared.tls.is_some() { "?sslmode=require" } else { "" };
@@ -272,6 +351,7 @@ impl Server {
         // Connections end first: what they wait for is answered by the other threads. A thread that panicked has said so.
         connections.into_iter().for_each(|thread| _ = thread.join());
         self.shared.asks.stop();
+        self.shared.queries.stop();
         asking.into_iter().for_each(|thread| _ = thread.join());
     }
 }

@@ -3,9 +3,12 @@
 //! # Invariant
 //!
 //! The thread of all connections writes no rows: it waits for pieces. Of a body one piece is sent while the next one is
-//! written, and no more are written before the client takes them. A client that takes nothing holds no thread.
+//! written, and no more are written before the client takes them. A client that takes nothing holds no thread, and what
+//! rows it holds is counted ([`Held`]).
 
 use crate::answer::Body as Whole;
+use crate::held::{Held, Holding};
+use crate::shares::Client;
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::Schema as ArrowSchema;
@@ -31,7 +34,7 @@ pub struct Rows {
     form: Form,
 }
 
-/// What rows are written as.
+/// The form in which rows are written.
 enum Form {
     /// A JSON object a line.
     Lines(JsonRows),
@@ -40,12 +43,12 @@ enum Form {
 }
 
 impl Rows {
-    /// As JSON lines. Panics if the batches are not in the schema's canonical form.
+    /// Writes rows as JSON lines. Panics if the batches are not in the schema's canonical form.
     pub fn lines(schema: &Schema, rows: impl IntoIterator<Item = RecordBatch>) -> Rows {
         Rows { rest: rows.into_iter().collect(), form: Form::Lines(JsonRows::new(schema)) }
     }
 
-    /// As an Arrow stream.
+    /// Writes rows as an Arrow stream.
     pub fn arrow(schema: &ArrowSchema, rows: impl IntoIterator<Item = RecordBatch>) -> Rows {
         let writer = StreamWriter::try_new(Vec::new(), schema).expect("memory takes everything");
         Rows { rest: rows.into_iter().collect(), form: Form::Arrow(Box::new(writer)) }
@@ -99,18 +102,33 @@ impl Form {
     }
 }
 
-/// The body that rows make, once its first piece is written; or why there is none. `begin` is called on another thread.
-pub async fn body<E: Send + 'static>(begin: impl FnOnce() -> Result<Rows, E> + Send + 'static) -> Result<Whole, E> {
+/// The reason why there is no body.
+#[derive(Debug)]
+pub enum NoBody<E> {
+    /// Responses hold too many rows already.
+    Busy,
+    /// There are no rows.
+    Failed(E),
+}
+
+/// Returns the body that rows make, once its first piece is written; or why there is none. `begin` is called on another
+/// thread.
+pub async fn body<E: Send + 'static>(
+    (held, client): (&Held, &Client),
+    begin: impl FnOnce() -> Result<Rows, E> + Send + 'static,
+) -> Result<Whole, NoBody<E>> {
     let begun = spawn_blocking(move || {
         let mut rows = begin()?;
         let first = rows.write();
         Ok((rows, first))
     });
-    let (rows, first) = begun.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-    Ok(match rows.rest.is_empty() {
-        true => Full::new(first.into()).boxed_unsync(),
-        false => Pieces { ready: Some(first.into()), next: Some(next(rows)) }.boxed_unsync(),
-    })
+    let begun = begun.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let (rows, first) = begun.map_err(NoBody::Failed)?;
+    if rows.rest.is_empty() {
+        return Ok(Full::new(first.into()).boxed_unsync());
+    }
+    let holding = held.hold(client, &rows.rest).ok_or(NoBody::Busy)?;
+    Ok(Pieces { ready: Some(first.into()), next: Some(next(rows)), _holding: holding }.boxed_unsync())
 }
 
 type Writing = JoinHandle<(Rows, Vec<u8>)>;
@@ -128,6 +146,7 @@ struct Pieces {
     ready: Option<Bytes>,
     /// The one that is written; none after the last one.
     next: Option<Writing>,
+    _holding: Holding,
 }
 
 impl Body for Pieces {
@@ -150,10 +169,12 @@ impl Body for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::{Shares, Who};
     use arrow_array::{Int64Array, StringArray};
     use arrow_ipc::reader::StreamReader;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use tidemill_durability::Planted;
     use tidemill_model::Type;
     use tidemill_model::arrow::arrow_schema;
 
@@ -174,8 +195,18 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
     }
 
+    fn asked() -> (Held, Client) {
+        let address = std::net::IpAddr::from([127, 0, 0, 1]);
+        (Held::new(Shares::bytes(1 << 30, Planted::default())), Client::http(Who::at(address)))
+    }
+
+    async fn body_of(begin: impl FnOnce() -> Rows + Send + 'static) -> Whole {
+        let (held, client) = asked();
+        body((&held, &client), move || Ok::<_, Infallible>(begin())).await.expect("there are rows")
+    }
+
     async fn pieces(begin: impl FnOnce() -> Rows + Send + 'static) -> Vec<Bytes> {
-        let mut body = body(move || Ok::<_, Infallible>(begin())).await.expect("there are rows");
+        let mut body = body_of(begin).await;
         let mut pieces = Vec::new();
         while let Some(Ok(frame)) = body.frame().await {
             pieces.push(frame.into_data().expect("data alone"));
@@ -208,13 +239,26 @@ mod tests {
     #[test]
     fn a_few_rows_are_one_whole_body() {
         for count in [0, 1, 10] {
-            let lines = run(body(move || Ok::<_, Infallible>(Rows::lines(&schema(), [batch(0..count)]))));
-            assert!(lines.expect("rows").size_hint().exact().is_some());
+            let lines = run(body_of(move || Rows::lines(&schema(), [batch(0..count)])));
+            assert!(lines.size_hint().exact().is_some());
             let arrow = run(pieces(move || Rows::arrow(&arrow_schema(&schema()), [batch(0..count)])));
             assert_eq!(arrow.len(), 1);
             let read = StreamReader::try_new(&arrow[0][..], None).expect("a stream");
             assert_eq!(read.map(|batch| batch.expect("a batch").num_rows()).sum::<usize>(), count);
         }
+    }
+
+    #[test]
+    fn what_is_not_taken_is_held_and_too_much_is_refused() {
+        let (_, client) = asked();
+        let held = Held::new(Shares::bytes(1 << 20, Planted::default()));
+        let rows = || Ok::<_, Infallible>(Rows::lines(&schema(), [batch(0..ROWS)]));
+        let first = run(async { body((&held, &client), rows).await.expect("it is the first") });
+        assert!(held.taken() > 1 << 20);
+        let second = run(async { body((&held, &client), rows).await.map(drop) });
+        assert!(matches!(second, Err(NoBody::Busy)));
+        drop(first);
+        assert_eq!(held.taken(), 0);
     }
 
     #[test]

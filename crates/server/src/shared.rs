@@ -1,19 +1,22 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use crate::asks::Asks;
 use crate::calls::Calls;
+use crate::connections::Connections;
 use crate::console::refused::Tails;
 use crate::follow::Hubs;
+use crate::held::Held;
 use crate::limits::Limits;
 use crate::queries::Asking;
+use crate::savepoints::Savepoints;
 use crate::slots::Slots;
 use crate::tls::Tls;
 use crate::users::UsersFile;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_runtime::Session;
 
-/// What all requests share.
+/// The state that all requests share.
 pub struct Shared {
     pub session: Arc<Session>,
     pub calls: Arc<Calls>,
@@ -22,19 +25,22 @@ pub struct Shared {
     pub hubs: Arc<Hubs>,
     /// The last events that were refused, for the console.
     pub tails: Tails,
-    /// Who makes a savepoint or reads the log: one at a time.
+    /// The place of the request that makes a savepoint or reads the log: one at a time.
     pub recalls: Slots,
+    pub savepoints: Savepoints,
     pub limits: Limits,
-    /// Whether only this machine reaches the server.
+    /// A flag: whether only this machine reaches the server.
     pub only_loopback: bool,
-    /// Who may ask; none if everybody may.
+    /// The users that may ask; none if everybody may.
     pub users: Option<Arc<UsersFile>>,
-    /// With it all connections are encrypted.
+    /// The server's certificate; with it all connections are encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Whether the server is about to end.
+    /// A flag: whether the server is about to end.
     pub stopping: AtomicBool,
-    pub connections: Arc<AtomicUsize>,
-    pub postgres_connections: Arc<AtomicUsize>,
+    pub places: Arc<Connections>,
+    pub postgres_places: Arc<Connections>,
+    /// The rows that responses hold, of both protocols.
+    pub held: Arc<Held>,
 }
 
 impl Shared {

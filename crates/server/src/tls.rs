@@ -1,5 +1,6 @@
 //! TLS: the certificate of a server, from files.
 
+use crate::certificates::{self, EndPoint};
 use crate::file_version::FileVersion;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -19,7 +20,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Why a certificate cannot be used.
+/// The reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -46,8 +47,8 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
-    /// What accepts encrypted connections with this certificate.
-    fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+    /// Reads the certificate, and what accepts encrypted connections with it.
+    fn read(&self) -> Result<Certificate, TlsError> {
         let refuse = |what, path: &Path, error: PemError| {
             let why = match error {
                 PemError::Io(error) => error.to_string(),
@@ -65,6 +66,7 @@ impl TlsFiles {
             return Err(certificates(PemError::NoItemsFound));
         }
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| refuse("key", &self.key, error))?;
+        let end_point = certificates::end_point(&chain[0]);
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
@@ -73,36 +75,45 @@ impl TlsFiles {
                 key: self.key.clone(),
                 source,
             })?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        Ok(Certificate { acceptor: TlsAcceptor::from(Arc::new(config)), end_point })
     }
+}
+
+/// A certificate that is in use.
+#[derive(Clone)]
+pub struct Certificate {
+    /// The acceptor of TLS connections that uses this certificate.
+    pub acceptor: TlsAcceptor,
+    /// The hash of it that a client binds its password to; none where its kind has none.
+    pub end_point: Option<EndPoint>,
 }
 
 /// A server's certificate, which may be renewed while the server runs.
 pub struct Tls {
     files: TlsFiles,
-    read: Mutex<(FileVersions, TlsAcceptor)>,
+    read: Mutex<(FileVersions, Certificate)>,
 }
 
-/// Of the certificate, and of the key.
+/// The versions of the certificate's file and of the key's.
 type FileVersions = [FileVersion; 2];
 
 impl Tls {
     /// Reads the files for the first time.
     pub fn open(files: TlsFiles) -> Result<Tls, TlsError> {
         let versions = files.versions();
-        let acceptor = files.acceptor()?;
-        Ok(Tls { files, read: Mutex::new((versions, acceptor)) })
+        let certificate = files.read()?;
+        Ok(Tls { files, read: Mutex::new((versions, certificate)) })
     }
 
-    /// What accepts encrypted connections, with the certificate that there is now. As long as the files cannot be used, as
-    /// between the writes of the two, it is the certificate before.
-    pub fn acceptor(&self) -> TlsAcceptor {
+    /// Returns the certificate that there is now. As long as the files cannot be used, as between the writes of the two, it
+    /// is the one before.
+    pub fn certificate(&self) -> Certificate {
         let mut read = self.read.lock();
         let versions = self.files.versions();
         if read.0 != versions
-            && let Ok(acceptor) = self.files.acceptor()
+            && let Ok(certificate) = self.files.read()
         {
-            *read = (versions, acceptor);
+            *read = (versions, certificate);
         }
         read.1.clone()
     }

@@ -10,7 +10,7 @@ pub struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// Nanoseconds since the simulation began.
+    /// Returns the nanoseconds since the simulation began.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }

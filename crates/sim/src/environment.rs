@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidemill_histories::Random;
 use tidemill_runtime::{Bell, Environment, Joined};
 
-/// How long a wait takes at the most, by the system's clock.
+/// The longest time that a wait takes by the system's clock.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// A simulated clock, real threads, and any number of processors.
@@ -18,7 +18,7 @@ pub struct SimEnvironment {
 }
 
 impl SimEnvironment {
-    /// Some seeds have clocks that creep, others clocks that leap.
+    /// Makes an environment; some seeds have clocks that creep, others clocks that leap.
     pub fn new(seed: u64, parallelism: usize) -> SimEnvironment {
         let step_max = 1 << Random::new(seed).below(24);
         SimEnvironment { now: AtomicU64::new(0), step_max, parallelism }
@@ -26,7 +26,7 @@ impl SimEnvironment {
 }
 
 impl Environment for SimEnvironment {
-    /// How far the clock moves is a function of the time that it showed last.
+    /// Returns the time; the step of the clock is a function of the time that it showed last.
     fn now(&self) -> u64 {
         let step = |now: u64| now + 1 + Random::new(now).bits() % self.step_max;
         // The closure returns `Some` for every input.
@@ -38,7 +38,7 @@ impl Environment for SimEnvironment {
         Box::new(Thread(thread.expect("the system gives a thread")))
     }
 
-    /// When nothing has rung for a moment, the time that is waited for has come.
+    /// After a moment in which nothing has rung, the time that is waited for has come.
     fn wait(&self, bell: &Bell, until: Option<u64>) {
         let moment = until.map(|until| Duration::from_nanos(until.saturating_sub(self.now())).min(MOMENT));
         if !bell.wait(moment)
@@ -61,7 +61,7 @@ impl Joined for Thread {
     }
 }
 
-/// The text of a panic.
+/// Returns the text of a panic.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     match panic.downcast_ref::<String>() {
         Some(message) => message.clone(),

@@ -15,7 +15,7 @@ pub enum Fault {
     /// A sync fails, and the bytes that it should have made durable never become durable, though reads still see
     /// them: as on Linux when dirty pages cannot be written. Any other call is refused.
     Dropped(ErrorKind),
-    /// One bit of what a read returns is flipped. Any other call is as usual.
+    /// One bit of the bytes that a read returns is flipped. Any other call is as usual.
     Flipped,
     /// The calling thread panics, as it would on a bug.
     Panics,
@@ -26,12 +26,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the call takes effect.
+    /// Returns whether the call takes effect.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, Fault::Applied(_) | Fault::CutAfter | Fault::Flipped)
     }
 
-    /// What the call returns.
+    /// Returns the result of the call.
     pub(crate) fn outcome(self) -> io::Result<()> {
         match self {
             Fault::Refused(kind) | Fault::Applied(kind) | Fault::Half(kind) | Fault::Dropped(kind) => {
@@ -69,7 +69,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether it changes the disk, so that a power cut before it differs from one after it.
+    /// Returns whether it changes the disk, so that a power cut before it differs from one after it.
     pub fn writes(self) -> bool {
         !matches!(self, Operation::Look | Operation::List | Operation::ReadAt | Operation::Length)
     }
@@ -85,7 +85,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The faults that matter for it, whatever it returns.
+    /// Returns the faults that matter for it, whatever it returns.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = vec![Fault::Refused(ErrorKind::PermissionDenied)];
         if self.operation.writes() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemill_durability::{File, Lock};
 use tidemill_histories::Random;
 
-use crate::world::{Contents, Id};
+use crate::world::{Contents, Id, Node};
 
 /// An open file, usable only by the process that opened it.
 pub(crate) struct SimFile {
@@ -73,6 +73,11 @@ impl File for SimFile {
         leave(fault, length)
     }
 
+    /// It is not counted as a call: it changes nothing.
+    fn identity(&self) -> io::Result<Option<(u64, u64)>> {
+        Ok(Some((0, self.id as u64)))
+    }
+
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.write(Operation::Truncate, |state, _| {
             let contents = self.contents(state);
@@ -104,15 +109,24 @@ pub(crate) struct SimLock {
     pub state: Arc<Mutex<State>>,
     pub life: u64,
     pub path: PathBuf,
+    pub node: Node,
 }
 
-impl Lock for SimLock {}
+impl Lock for SimLock {
+    /// It is not counted as a call: it changes nothing.
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(self.state.lock().world.names.get(&self.path) == Some(&self.node))
+    }
+}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         if state.life == self.life {
-            state.world.locks.remove(&self.path);
+            match self.node {
+                Node::File(id) => state.world.locks.remove(&id),
+                Node::Directory => state.world.directory_locks.remove(&self.path),
+            };
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct SteppedEnvironment {
 }
 
 impl SteppedEnvironment {
-    /// A machine with a number of processors, as far as the engine can see.
+    /// Makes a machine with a number of processors, as far as the engine can see.
     pub fn new(clock: Arc<SimulatedClock>, parallelism: usize) -> SteppedEnvironment {
         SteppedEnvironment { clock, parallelism }
     }
@@ -44,7 +44,7 @@ impl Environment for SteppedEnvironment {
     }
 }
 
-/// What would have been a thread, and has ended.
+/// An actor that has ended, which would have been a thread.
 struct Ended(Result<(), String>);
 
 impl Joined for Ended {

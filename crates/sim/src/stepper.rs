@@ -19,15 +19,15 @@ use std::sync::Arc;
 use tidemill_histories::Random;
 use tidemill_runtime::Progress;
 
-/// What is stepped.
+/// A simulation that is made step by step.
 pub trait Stepped {
-    /// The names of the actors. They do not change.
+    /// Returns the names of the actors. They do not change.
     fn names(&self) -> Vec<String>;
 
     /// Has an actor do its next piece of work.
     fn step(&mut self, actor: usize) -> Progress;
 
-    /// Whether the simulation is over. Some actors may still wait.
+    /// Returns whether the simulation is over. Some actors may still wait.
     fn is_over(&self) -> bool;
 
     /// Calls of the simulated storage so far, for the trace.
@@ -37,7 +37,7 @@ pub trait Stepped {
 /// Actors that can never move again, or that do not come to an end.
 #[derive(Debug)]
 pub struct Stuck {
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The steps until then.
     pub trace: Trace,
@@ -64,7 +64,7 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// The order of a seed. Actors that are not over after `steps_max` steps are endless.
+    /// Makes the order of a seed. Actors that are not over after `steps_max` steps are endless.
     pub fn new(seed: u64, clock: Arc<SimulatedClock>, steps_max: u64) -> Stepper {
         let mut random = Random::new(seed);
         let step_ns_max = if random.chance(30) { 1 } else { 1 << random.below(STEP_BITS_MAX) };
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Of some seeds only: a race. Those find it each time.
+    /// A race fails with some seeds only. Those find it each time.
     #[test]
     fn a_race_is_found_by_the_same_seeds_each_time() {
         let found = |seed: &u64| run(*seed, true).0.is_err();

@@ -27,7 +27,7 @@ pub(crate) struct State {
     /// The directory of whose files syncs wait, if there is one, and what tells them that they may go on.
     syncs_wait: Option<PathBuf>,
     go_on: Arc<Condvar>,
-    /// Whether a file has only one name.
+    /// A flag: whether a file has only one name.
     has_no_links: bool,
     pub capacity: Option<u64>,
     pub seed: u64,
@@ -59,18 +59,18 @@ impl State {
         go_on.wait_while(&mut state, |state| state.syncs_wait.as_ref().is_some_and(|within| path.starts_with(within)));
     }
 
-    /// Whether a sync of this file or directory does nothing.
+    /// Returns whether a sync of this file or directory does nothing.
     pub fn lies_about(&self, path: &Path) -> bool {
         self.lies.iter().any(|end| path.to_string_lossy().ends_with(end))
     }
 }
 
-/// The end of a call: what it returns under a fault.
+/// Ends a call. Returns what it returns under a fault.
 pub(crate) fn leave<T>(fault: Option<Fault>, result: T) -> io::Result<T> {
     fault.map_or(Ok(()), Fault::outcome).map(|()| result)
 }
 
-/// See [`SimStorage::hold_syncs`].
+/// A guard: while it lives, syncs wait, as [`SimStorage::hold_syncs`] says.
 pub struct HeldSyncs(SimStorage);
 
 impl Drop for HeldSyncs {
@@ -82,14 +82,14 @@ impl Drop for HeldSyncs {
 }
 
 impl SimStorage {
-    /// An empty disk with room for everything.
+    /// Makes an empty disk with room for everything.
     pub fn new(seed: u64) -> SimStorage {
         let mut state = State { seed, ..State::default() };
         state.world.create_directory(Path::new("."));
         SimStorage(Arc::new(Mutex::new(state)))
     }
 
-    /// A machine with the same disk as processes see it, all of it durable, and without calls.
+    /// Returns a machine with the same disk as processes see it, all of it durable, and without calls.
     pub fn copy(&self) -> SimStorage {
         let state = self.0.lock();
         let (world, seed, has_no_links) = (state.world.copy(), state.seed, state.has_no_links);
@@ -112,18 +112,18 @@ impl SimStorage {
         self.0.lock().capacity = bytes;
     }
 
-    /// From now on a file has only one name: a second one is a copy.
+    /// Gives each file only one name from now on: a second one is a copy.
     pub fn forbid_links(&self) {
         self.0.lock().has_no_links = true;
     }
 
-    /// From now on syncs of files and directories whose path ends with `end` succeed and do nothing, as if the
-    /// program had left them out.
+    /// Leaves syncs out from now on: those of files and directories whose path ends with `end` succeed and do nothing,
+    /// as if the program had left them out.
     pub fn lie_about(&self, end: &str) {
         self.0.lock().lies.insert(end.into());
     }
 
-    /// As long as what it returns is held, syncs of the files within a directory wait.
+    /// Holds syncs of the files within a directory back, as long as the guard that it returns lives.
     pub fn hold_syncs(&self, within: &Path) -> HeldSyncs {
         self.0.lock().syncs_wait = Some(within.into());
         HeldSyncs(self.clone())
@@ -134,17 +134,17 @@ impl SimStorage {
         self.0.lock().off = true;
     }
 
-    /// The calls so far.
+    /// Returns the calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.0.lock().calls.clone()
     }
 
-    /// The number of calls so far.
+    /// Returns the number of calls so far.
     pub fn call_count(&self) -> usize {
         self.0.lock().calls.len()
     }
 
-    /// Whether a fault has cut the power.
+    /// Returns whether a fault has cut the power.
     pub fn is_off(&self) -> bool {
         self.0.lock().off
     }
@@ -174,7 +174,7 @@ impl SimStorage {
         }
     }
 
-    /// All files with their contents, as processes see them. It is not counted as a call.
+    /// Returns all files with their contents, as processes see them. It is not counted as a call.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let world = &self.0.lock().world;
         let contents = |(path, node): (&PathBuf, &Node)| match node {
@@ -182,6 +182,11 @@ impl SimStorage {
             Node::Directory => None,
         };
         world.names.iter().filter_map(contents).collect()
+    }
+
+    /// Returns a lock that was just taken.
+    fn held(&self, state: &State, path: &Path, node: Node) -> Box<dyn Lock> {
+        Box::new(SimLock { state: self.0.clone(), life: state.life, path: path.into(), node })
     }
 
     /// Enters a call that names a path.
@@ -200,7 +205,7 @@ impl SimStorage {
     }
 }
 
-/// The path without a leading dot, so that each file has one spelling.
+/// Returns the path without a leading dot, so that each file has one spelling.
 fn normal(path: &Path) -> PathBuf {
     let path = path.strip_prefix(".").unwrap_or(path);
     if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.into() }
@@ -331,17 +336,36 @@ impl Storage for SimStorage {
                 None => state.world.create(&path),
             };
             let file = &mut state.world.files[id];
-            if state.world.locks.contains(&path) {
+            if state.world.locks.contains(&id) {
                 return Ok(Locked::By(String::from_utf8_lossy(&file.seen).into_owned()));
             }
             if !holder.is_empty() {
                 file.truncate(0);
                 file.append(holder.as_bytes());
             }
-            state.world.locks.insert(path.clone());
-            Ok(Locked::Mine(
-                Box::new(SimLock { state: self.0.clone(), life: state.life, path: path.clone() }) as Box<dyn Lock>
-            ))
+            state.world.locks.insert(id);
+            Ok(Locked::Mine(self.held(state, &path, Node::File(id))))
         })
+    }
+
+    /// It is not counted as a call: it changes nothing.
+    fn free(&self, _: &Path) -> io::Result<Option<u64>> {
+        let state = self.0.lock();
+        Ok(state.capacity.map(|capacity| capacity.saturating_sub(state.world.bytes())))
+    }
+
+    /// It is not counted as a call: it leaves nothing behind that a crash could keep.
+    fn lock_entry(&self, path: &Path) -> io::Result<Locked> {
+        let path = normal(path);
+        let state = &mut *self.0.lock();
+        if state.off {
+            return Err(power_is_off());
+        }
+        let node = found(&state.world, &path)?;
+        let is_mine = match node {
+            Node::File(id) => state.world.locks.insert(id),
+            Node::Directory => state.world.directory_locks.insert(path.clone()),
+        };
+        Ok(if is_mine { Locked::Mine(self.held(state, &path, node)) } else { Locked::By(String::new()) })
     }
 }

@@ -1,4 +1,4 @@
-//! What happened in a simulation, step by step, so that two runs of one seed can be compared.
+//! The trace of a simulation, step by step, so that two runs of one seed can be compared.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
@@ -8,14 +8,14 @@ use tidemill_runtime::Progress;
 /// Steps at the end of a simulation whose text is kept.
 const KEPT: usize = 40;
 
-/// One step.
+/// A step of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Simulated nanoseconds since the beginning.
     pub time: u64,
     /// The number of the actor that was stepped.
     pub actor: usize,
-    /// What the step came to.
+    /// The result of the step.
     pub progress: Progress,
     /// Calls of the simulated storage up to the end of the step.
     pub calls: usize,
@@ -32,7 +32,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// No steps yet of actors with these names.
+    /// Makes a trace without steps, of actors with these names.
     pub fn new(names: Vec<String>) -> Trace {
         Trace { names, hash: 0, steps: 0, last: VecDeque::with_capacity(KEPT) }
     }
@@ -55,12 +55,12 @@ impl Trace {
         self.last.push_back(event);
     }
 
-    /// Equal for two simulations only if all their steps were equal.
+    /// Returns a hash that is equal for two simulations only if all their steps were equal.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// The number of steps.
+    /// Returns the number of steps.
     pub fn steps(&self) -> u64 {
         self.steps
     }

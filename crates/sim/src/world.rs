@@ -21,7 +21,7 @@ pub const SECTOR_BYTES: usize = 512;
 /// A file, independently of its names (an inode).
 pub(crate) type Id = usize;
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     File(Id),
@@ -78,7 +78,7 @@ impl Contents {
         }
     }
 
-    /// A failed sync: the changes will never be durable, and are still seen.
+    /// Lets the changes of a failed sync never be durable; they are still seen.
     pub fn drop_changes(&mut self) {
         self.changes.clear();
     }
@@ -132,7 +132,7 @@ enum Naming {
 }
 
 impl Naming {
-    /// The directory that must be synced for it.
+    /// Returns the directory that must be synced to make the change durable.
     fn directory(&self) -> PathBuf {
         let (Naming::Create(path, _) | Naming::Rename(_, path, _) | Naming::Remove(path, _)) = self;
         tidemill_durability::directory_of(path)
@@ -159,12 +159,14 @@ impl Naming {
 #[derive(Default)]
 pub(crate) struct World {
     pub files: Vec<Contents>,
-    /// As processes see them.
+    /// The names as processes see them.
     pub names: BTreeMap<PathBuf, Node>,
     durable: BTreeMap<PathBuf, Node>,
     changes: Vec<Naming>,
     /// Locked files.
-    pub locks: BTreeSet<PathBuf>,
+    pub locks: BTreeSet<Id>,
+    /// Locked directories.
+    pub directory_locks: BTreeSet<PathBuf>,
 }
 
 impl World {
@@ -218,14 +220,16 @@ impl World {
         self.names.clone_from(&self.durable);
         self.files.iter_mut().for_each(|file| file.cut_power(random));
         self.locks.clear();
+        self.directory_locks.clear();
     }
 
     /// Ends the processes; nothing is lost.
     pub fn kill(&mut self) {
         self.locks.clear();
+        self.directory_locks.clear();
     }
 
-    /// A copy of what processes see, all of it durable.
+    /// Returns a copy of what processes see, all of it durable.
     pub fn copy(&self) -> World {
         let file =
             |file: &Contents| Contents { seen: file.seen.clone(), durable: file.seen.clone(), changes: Vec::new() };
@@ -233,7 +237,7 @@ impl World {
         World { files: self.files.iter().map(file).collect(), durable: names.clone(), names, ..World::default() }
     }
 
-    /// Bytes in all files that have a name.
+    /// Returns the bytes in all files that have a name.
     pub fn bytes(&self) -> u64 {
         let ids = self.names.values().filter_map(|node| if let Node::File(id) = node { Some(*id) } else { None });
         ids.collect::<BTreeSet<Id>>().into_iter().map(|id| self.files[id].seen.len() as u64).sum()

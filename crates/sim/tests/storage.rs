@@ -1,4 +1,4 @@
-//! What simulated storage keeps and what it loses.
+//! Simulated storage: the bytes that it keeps and those that it loses.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ fn path() -> &'static Path {
     Path::new("a")
 }
 
-/// What is left of a file, over many seeds.
+/// Returns the contents that a file may be left with, over many seeds.
 fn left_by(write: impl Fn(&SimStorage) -> io::Result<()>) -> BTreeSet<Option<Vec<u8>>> {
     let left = |seed| {
         let storage = SimStorage::new(seed);

@@ -70,8 +70,8 @@ pub fn drive(actor: &mut dyn Actor, bell: &Bell, environment: &dyn Environment) 
     }
 }
 
-/// A queue from one or more actors to one. Sending rings the receiver's bell, and so does dropping the last sender;
-/// taking from a bounded queue rings the `sender`'s bell, and so does dropping the receiver.
+/// Returns a queue from one or more actors to one. Sending rings the receiver's bell, and so does dropping the last
+/// sender; taking from a bounded queue rings the `sender`'s bell, and so does dropping the receiver.
 pub fn mailbox<T>(capacity: Option<usize>, receiver: &Arc<Bell>, sender: Option<&Arc<Bell>>) -> (Outbox<T>, Inbox<T>) {
     let queue = Queue { messages: VecDeque::new(), capacity, senders: 1, has_receiver: true };
     let queue = Arc::new(Mutex::new(queue));
@@ -140,12 +140,12 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Whether the queue is full.
+    /// Returns whether the queue is full.
     pub fn is_full(&self) -> bool {
         self.queue.lock().is_full()
     }
 
-    /// Whether somebody receives what is sent.
+    /// Returns whether there is a receiver.
     pub fn has_receiver(&self) -> bool {
         self.queue.lock().has_receiver
     }
@@ -181,9 +181,15 @@ impl<T> Inbox<T> {
         Took::Message(message)
     }
 
-    /// Whether the queue is empty now.
+    /// Returns whether the queue is empty now.
     pub fn is_empty(&self) -> bool {
         self.queue.lock().messages.is_empty()
+    }
+
+    /// Returns whether the queue is empty, and all senders are gone.
+    pub fn is_closed(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.messages.is_empty() && queue.senders == 0
     }
 
     /// Receives nothing more; returns the messages that were sent and not taken. Taking them one by one instead would

@@ -9,16 +9,16 @@ use typed_index_collections::TiVec;
 /// The digest of an epoch's results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpochDigest {
-    /// By sink.
+    /// The digest of each sink's events, by sink.
     pub sinks: Vec<StreamDigest>,
-    /// By transaction: the number that committed and the number that aborted.
+    /// The numbers of commits and of aborts, by transaction.
     pub transactions: TiVec<TransactionId, (u64, u64)>,
-    /// By transaction: the events of its `committed` stream, if logging is full; otherwise empty.
+    /// The events of the `committed` stream of each transaction, if logging is full; otherwise empty.
     pub committed: TiVec<TransactionId, Option<RecordBatch>>,
 }
 
 impl EpochDigest {
-    /// A readable description of how another digest differs; none if they are equal.
+    /// Returns a readable description of how another digest differs; none if they are equal.
     pub fn difference(&self, other: &EpochDigest, program: &Program, names: [&str; 2]) -> Option<String> {
         let mut text = String::new();
         for ((t, one), two) in self.transactions.iter_enumerated().zip(&other.transactions) {
@@ -59,7 +59,7 @@ impl EpochDigest {
     }
 }
 
-/// The streams of committed transactions' outputs, by transaction.
+/// Returns the streams of committed transactions' outputs, by transaction.
 pub fn committed_streams(program: &Program) -> impl Iterator<Item = StreamId> {
     let of = |t| move |stream: &Stream| stream.origin == Origin::Committed(t);
     program.transactions.keys().map(move |t| program.streams.position(of(t)).expect("each has one"))

@@ -1,4 +1,4 @@
-//! What is due at a time: rows of tables whose time has come, as events of a root ([`tidemill_plan::Due`]).
+//! Rows that are due: rows of tables whose time has come, as events of a root ([`tidemill_plan::Due`]).
 
 use crate::machine::Machine;
 use crate::wiring::Wiring;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tidemill_model::Type;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Bound, Due, DueField, Origin, Program, StreamId, TableId};
+use tidemill_plan::{Bound, Due, DueField, NO_TICK, Origin, Program, StreamId, TableId};
 use tidemill_state::{Earliest, EvictedError, RowsAt, Table};
 use typed_index_collections::TiVec;
 
@@ -27,13 +27,13 @@ pub struct DueCut {
 
 /// Rows of a table that are due.
 pub struct DueRows {
-    /// Those at a boundary, in order, as events; none if there are none.
+    /// The rows that are due at a boundary, in order, as events; none if there are none.
     pub events: Option<RecordBatch>,
     /// The least boundary of the other rows.
     pub next: Option<i64>,
 }
 
-/// The declaration of a stream of rows that are due; none of batches, which the gate has.
+/// Returns the declaration of a stream of rows that are due; none of batches, which the gate has.
 pub fn due_of(program: &Program, stream: StreamId) -> Option<&Due> {
     match &program.streams[stream].origin {
         Origin::Due(due) => Some(due),
@@ -41,7 +41,7 @@ pub fn due_of(program: &Program, stream: StreamId) -> Option<&Due> {
     }
 }
 
-/// By stream of what is due, what finds its rows, if these are of a table.
+/// Makes the index that finds the due rows of each stream, if these are of a table.
 pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table>) -> Vec<Option<Mutex<Earliest>>> {
     let index = |&stream: &StreamId| {
         let due = due_of(program, stream)?;
@@ -54,8 +54,8 @@ pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table
     wiring.dues.iter().map(index).collect()
 }
 
-/// Whether a field of what is due is a text of the table that is no part of its key. With each row of another table it is
-/// never one of the table's own.
+/// Returns whether a field of a due event is a text of the table that is no part of its key. With each row of another
+/// table it is never one of the table's own.
 fn is_text_outside_of_key(program: &Program, due: &Due, field: &DueField) -> bool {
     let DueField::Part { column, .. } = *field else { return false };
     let table = &program.tables[due.table];
@@ -63,8 +63,8 @@ fn is_text_outside_of_key(program: &Program, due: &Due, field: &DueField) -> boo
     !is_of_rows && !table.key.contains(&column) && table.columns[column].ty.ty.is_bytes()
 }
 
-/// The rows of a stream that are due at a boundary, given by its index into [`Wiring::dues`]; without a boundary, only the
-/// least one is found. No epoch may be prepared or accessed meanwhile.
+/// Returns the rows of a stream that are due at a boundary, given by its index into [`Wiring::dues`]; without a
+/// boundary, only the least one is found. No epoch may be prepared or accessed meanwhile.
 pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
     let stream = machine.wiring.dues[due];
     let of = due_of(&machine.program, stream).expect("rows of a table");
@@ -81,14 +81,8 @@ pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<
         return Ok(DueRows { events: None, next });
     }
     let (rows, due) = (table.image_batch(&rows), of);
-    let order = if due.is_by_key() {
-        by_key(&rows, due.due)
-    } else {
-        let first = rows.column(due.first).as_primitive::<Int64Type>().values();
-        let mut order = Vec::from_iter(0..first.len() as u32);
-        order.sort_unstable_by_key(|&row| first[row as usize]);
-        UInt32Array::from(order)
-    };
+    let key = machine.program.tables[due.table].key.iter().copied();
+    let order = if due.is_by_key() { order_by(&rows, key) } else { order_by_first(&rows, due.first, key) };
     let boundary = boundary.expect("rows are due at a boundary");
     let column = |field: &DueField| part(due, field, &rows, &order, boundary);
     let schema = arrow_schema(&machine.program.streams[stream].schema);
@@ -97,17 +91,24 @@ pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<
     Ok(DueRows { events: Some(events), next })
 }
 
-/// The order of rows by their keys, which are the first columns.
-fn by_key(rows: &RecordBatch, keys: usize) -> UInt32Array {
-    order_by(rows, 0..keys)
+/// Returns the order of rows by a column of numbers, and where these are equal by further columns.
+fn order_by_first(rows: &RecordBatch, first: usize, others: impl Iterator<Item = usize>) -> UInt32Array {
+    let numbers = rows.column(first).as_primitive::<Int64Type>().values();
+    let mut order = Vec::from_iter(0..numbers.len() as u32);
+    order.sort_unstable_by_key(|&row| numbers[row as usize]);
+    if order.is_sorted_by(|&a, &b| numbers[a as usize] < numbers[b as usize]) {
+        return UInt32Array::from(order);
+    }
+    order_by(rows, std::iter::once(first).chain(others))
 }
 
+/// Returns the order of rows by columns.
 fn order_by(rows: &RecordBatch, keys: impl Iterator<Item = usize>) -> UInt32Array {
     let column = |key: usize| SortColumn { values: rows.column(key).clone(), options: None };
     lexsort_to_indices(&Vec::from_iter(keys.map(column)), None).expect("keys can be compared")
 }
 
-/// A boundary, and then each row of a table in the order of their keys. What is due holds the next boundary.
+/// Returns a boundary, and then each row of a table in the order of their keys. What is due holds the next boundary.
 fn rows_of(
     machine: &Machine,
     stream: StreamId,
@@ -133,16 +134,18 @@ fn rows_of(
     Ok(DueRows { events: Some(events), next: Some(boundary.saturating_add(every)) })
 }
 
-/// The tick of a boundary. The row holds the next; if it is before, those between are left out.
+/// Returns the tick of a boundary. The row holds the next, or that there is none; if it is before, those between are
+/// left out.
 fn tick(machine: &Machine, stream: StreamId, boundary: Option<i64>, every: i64, rows: RecordBatch) -> DueRows {
     let due = due_of(&machine.program, stream).expect("ticks");
     let next = rows.column(due.due).as_primitive::<Int64Type>().values().first().copied();
-    let Some(boundary) = boundary.filter(|&boundary| next.is_none_or(|next| next <= boundary)) else {
+    let is_due = |boundary: &i64| next.is_none_or(|next| next <= *boundary && next != NO_TICK);
+    let Some(boundary) = boundary.filter(is_due) else {
         return DueRows { events: None, next };
     };
     let schema = arrow_schema(&machine.program.streams[stream].schema);
     let events = RecordBatch::try_new(schema, vec![times(due, boundary, 1)]).expect("a tick is a time");
-    DueRows { events: Some(events), next: boundary.checked_add(every) }
+    DueRows { events: Some(events), next: Some(boundary.checked_add(every).unwrap_or(NO_TICK)) }
 }
 
 fn times(due: &Due, time: i64, count: usize) -> ArrayRef {

@@ -7,13 +7,24 @@ use std::time::Duration;
 
 /// Clock, threads and waiting.
 pub trait Environment: Send + Sync {
-    /// Nanoseconds since some fixed instant; never decreases.
+    /// Returns the nanoseconds since some fixed instant; never decreases.
     fn now(&self) -> u64;
+
+    /// Returns the time of day, microseconds since 1970, as the machine has been told: it may be wrong, and go back and
+    /// ahead. None where the machine knows none.
+    fn time(&self) -> Option<i64> {
+        None
+    }
+
+    /// Returns a number that no other run has, as far as somebody compares the histories of runs.
+    fn unique(&self) -> u64 {
+        0
+    }
 
     /// Runs `body` on a thread of its own; the returned handle joins it, with an error if it panicked.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Box<dyn Joined>;
 
-    /// The number of workers that can run at once.
+    /// Returns the number of workers that can run at once.
     fn parallelism(&self) -> usize;
 
     /// Blocks the thread of an actor until its bell rings or the clock shows `until`.
@@ -21,7 +32,7 @@ pub trait Environment: Send + Sync {
         bell.wait(until.map(|until| Duration::from_nanos(until.saturating_sub(self.now()))));
     }
 
-    /// The socket that a worker, one of `workers`, runs on: workers on one socket share work first.
+    /// Returns the socket that a worker, one of `workers`, runs on: workers on one socket share work first.
     fn socket(&self, _worker: usize, _workers: usize) -> usize {
         0
     }

@@ -53,12 +53,12 @@ pub struct Sampled {
     pub transactions: f64,
 }
 
-/// How an epoch of a durable run marks the rows that it may write.
+/// The marking of the rows that an epoch of a durable run may write.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes {
     /// The mark; each interval between checkpoints has its own.
     pub generation: Generation,
-    /// For tests that plant a bug: which.
+    /// The bug that a test has planted, if any.
     pub flaw: Option<Flaw>,
 }
 
@@ -88,38 +88,39 @@ pub struct StageTimes {
     pub finish: u64,
 }
 
-/// What a session wants of an epoch, beyond the outputs for sinks.
+/// The wishes of a session for an epoch, beyond the outputs for sinks.
 #[derive(Clone, Default)]
 pub struct Wanted {
     /// The streams that are followed.
     pub follows: Arc<[StreamId]>,
-    /// What to read of tables after its access; a table may be there several times.
+    /// The tables to read after its access; a table may be there several times.
     pub tables: Vec<Wish>,
     /// The inputs whose events have callers that wait for their outcomes; each once.
     pub answers: Vec<InputId>,
-    /// Whether a sample of the rows that it touches is wanted.
+    /// A flag: whether a sample of the rows that it touches is wanted.
     pub touched: bool,
 }
 
-/// What the gate puts into an epoch.
+/// The part of an epoch that the gate fills: its events and their order.
 #[derive(Default)]
 pub struct EpochInput {
-    /// Whether an earlier run has logged it.
+    /// A flag: whether an earlier run has logged the epoch.
     pub replayed: bool,
     /// Events of all sources.
     pub events: usize,
-    /// When the gate had room for it (time of the clock).
+    /// The time of the clock at which the gate had room for it.
     pub opened: u64,
     /// Arrival times of the events (time of the clock), and the number of events that arrived at each.
     pub arrivals: Vec<(u64, u64)>,
-    /// By the number of the stream among those whose events an epoch is given: the sources, then what is due, then late
-    /// events that are inputs.
+    /// The slice of each stream whose events an epoch is given, by number: the sources, then the streams of due rows,
+    /// then late events that are inputs.
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
     /// The time of the first of the sources' events, if it has any and they have times.
     pub least_time: Option<i64>,
-    /// By stream of ticks, or of windows of rows: how many times before its events are left out, as there were too many.
+    /// The number of times for which events are left out, as there were too many, of streams of ticks and of windows of
+    /// rows.
     pub left_out: Vec<(StreamId, u64)>,
     /// If it has what is due at a time, and no events of sources: which.
     pub due: Option<DueCut>,
@@ -130,13 +131,13 @@ pub struct EpochInput {
     /// Its punctuation: every event with a time below has passed in it or before it, and none comes any more. None
     /// before each source has shown a time, and in programs without event times.
     pub complete: Option<i64>,
-    /// What a session wants of it.
+    /// The wishes of a session.
     pub wanted: Wanted,
-    /// In a durable run: how it marks the rows that it changes.
+    /// The marking of the rows that it changes, in a durable run.
     pub changes: Option<Changes>,
     /// If a checkpoint is due with it: the snapshot that begins after its access.
     pub snapshot_due: Option<SnapshotDue>,
-    /// Whether its results are to be digested.
+    /// A flag: whether its results are to be digested.
     pub is_digested: bool,
 }
 
@@ -161,11 +162,11 @@ impl EpochInput {
 
 /// The buffers that an epoch's stages fill and read one after the other.
 pub struct Work {
-    /// By stream: the pipeline outputs, for roots.
+    /// The pipeline outputs of each root, by stream.
     pub pipelines: TiVec<StreamId, PipelineState>,
-    /// By stream: the events, for streams that transactions feed and code reads.
+    /// The events of each stream that transactions feed and code reads, by stream.
     pub logs: TiVec<StreamId, Option<EventLog>>,
-    /// By input.
+    /// The events of each input with their rows and verdicts, by input.
     pub inputs: TiVec<InputId, Input>,
     /// The transactions in position order. If the program cascades, access writes it.
     pub order: Vec<JointRun>,
@@ -184,18 +185,18 @@ impl Work {
     }
 }
 
-/// How an epoch was accessed.
+/// The result of an epoch's access: how it was scheduled, and the measured times.
 #[derive(Default)]
 pub struct Accessed {
     /// The groups of its transactions, if there are several and they are scheduled separately.
     pub grouping: Grouping,
-    /// How it was scheduled, and the reasons: as a whole, or group by group.
+    /// The schedules of its transactions, with the reasons: one for all, or one for each group.
     pub scheduled: Vec<Scheduled>,
     /// The worker that accessed it, alone or with helpers.
     pub accessor: usize,
-    /// Why another worker did than the one that accessed the epoch before.
+    /// The reason why another worker accessed it than the one that accessed the epoch before.
     pub handed_over: Option<HandOver>,
-    /// Whether the snapshot that was due has begun.
+    /// A flag: whether the snapshot that was due has begun.
     pub has_snapshot: bool,
     /// The breakdown of the workers' time in access.
     pub breakdown: Breakdown,
@@ -203,15 +204,15 @@ pub struct Accessed {
     pub listed: u64,
     /// Wall time of access without the sampling prefix, nanoseconds.
     pub access_after_sampling: u64,
-    /// By input: the measured cost of its transactions.
+    /// The measured cost of the transactions on each input, by input.
     pub sampled: TiVec<InputId, Sampled>,
     /// The survey of similar epochs that its policy was chosen by; else, if one looks on, of its own transactions.
     pub survey: Option<Survey>,
-    /// Whether its events are followed one by one, each with all that it causes.
+    /// A flag: whether its events are followed one by one, each with all that it causes.
     pub one_by_one: bool,
-    /// Why rows that wake within it could not be read. Then its results are not those of its events.
+    /// The reason why rows that wake within it could not be read. Then its results are not those of its events.
     pub unread: Option<EvictedError>,
-    /// Whether its rows are saved before they are written, for snapshots that were open when its access began.
+    /// A flag: whether its rows are saved before they are written, for snapshots that were open when its access began.
     pub saves: bool,
     /// The tables that a session wanted, as they are after this epoch.
     pub tables: Vec<Arc<TableRead>>,
@@ -236,15 +237,15 @@ impl Accessed {
 /// The results of an epoch.
 #[derive(Default)]
 pub struct Finished {
-    /// By sink.
+    /// The events for each sink, by sink.
     pub outputs: Vec<Vec<RecordBatch>>,
     /// The events of the streams that a session follows.
     pub followed: Vec<(StreamId, Vec<RecordBatch>)>,
     /// The outcomes of events that callers wait for, as the session wanted them.
     pub answers: Vec<Arc<Answers>>,
-    /// By transaction: the number of commits, then the numbers of aborts by reason.
+    /// The number of commits, then the numbers of aborts by reason, for each transaction.
     pub counts: TiVec<TransactionId, Vec<u64>>,
-    /// By stream: events that failed in its filter or map.
+    /// The number of events that failed in the filter or map of each stream, by stream.
     pub failed: TiVec<StreamId, u64>,
     /// If it was to be digested: the digest of its results.
     pub digest: Option<EpochDigest>,
@@ -266,7 +267,7 @@ impl Finished {
     }
 }
 
-/// The buffer, without what it held.
+/// Returns the buffer, without what it held.
 fn emptied<T>(buffer: &mut Vec<T>) -> Vec<T> {
     let mut buffer = std::mem::take(buffer);
     buffer.clear();
@@ -277,11 +278,11 @@ fn emptied<T>(buffer: &mut Vec<T>) -> Vec<T> {
 pub struct Epoch {
     /// Counted from 1, or from the last number of an earlier run of the same state; without gaps.
     pub number: u64,
-    /// What the gate puts into it.
+    /// The events that the gate puts into it, and their order.
     pub input: EpochInput,
     /// The buffers of its stages.
     pub work: Work,
-    /// How it was accessed.
+    /// The result of its access.
     pub accessed: Accessed,
     /// Its results.
     pub finished: Finished,
@@ -296,7 +297,7 @@ impl Numbered for Box<Epoch> {
 }
 
 impl Epoch {
-    /// An empty epoch; its buffers have no capacity yet.
+    /// Makes an empty epoch; its buffers have no capacity yet.
     pub fn new(program: &Program, code: &Code, wiring: &Wiring) -> Self {
         let streams = &program.streams;
         let input = |wired: &InputWiring| {
@@ -330,22 +331,22 @@ impl Epoch {
         }
     }
 
-    /// The number of its transactions. (For a program that cascades, after they have run.)
+    /// Returns the number of its transactions. (For a program that cascades, after they have run.)
     pub fn transactions(&self) -> usize {
         self.work.inputs.iter().map(|input| input.len).sum()
     }
 
-    /// Whether all events that were delivered to transactions, and some were, are folded.
+    /// Returns whether events were delivered to transactions, and all of them are folded.
     pub fn is_folded(&self) -> bool {
         self.transactions() == 0 && self.work.inputs.iter().any(|input| input.folded() > 0)
     }
 
-    /// The number of rows that its transactions access.
+    /// Returns the number of rows that its transactions access.
     pub fn operations(&self) -> usize {
         self.operations_of(|_| true)
     }
 
-    /// The same, of the transactions on some inputs.
+    /// Returns the number of rows that the transactions on some inputs access.
     pub fn operations_of(&self, inputs: impl Fn(InputId) -> bool) -> usize {
         // An input without events still holds the rows of an earlier epoch.
         let some = self.work.inputs.iter_enumerated().filter(|(id, input)| input.len > 0 && inputs(*id));
@@ -387,12 +388,12 @@ impl Epoch {
         }
     }
 
-    /// The number of its transactions that aborted, which is counted when the epoch is finished.
+    /// Returns the number of its transactions that aborted, which is counted when the epoch is finished.
     pub fn aborted(&self) -> u64 {
         self.finished.counts.iter().flat_map(|counts| &counts[1..]).sum()
     }
 
-    /// For the transactions on some inputs, of one group or of all: their number, and the number that aborted.
+    /// Returns the number of transactions on some inputs, of one group or of all, and the number that aborted.
     pub fn outcomes_of(&self, group: Option<usize>, inputs: impl Fn(InputId) -> bool) -> (u32, u32) {
         let (mut transactions, mut aborted) = (0, 0);
         for (id, input) in self.work.inputs.iter_enumerated().filter(|(id, _)| inputs(*id)) {

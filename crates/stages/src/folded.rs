@@ -6,19 +6,19 @@ use tidemill_state::Table;
 
 /// The events of an input that were folded in an epoch.
 pub struct Folded {
-    /// Their groups, with a row for each.
+    /// The groups of the folded events, with a row for each.
     pub groups: Groups,
-    /// How many there are.
+    /// The number of folded events.
     pub events: usize,
-    /// By reason: how many of them aborted.
+    /// The number of aborted events among them, by reason.
     pub aborts: Vec<u64>,
     /// Stands for the row that counts groups. From there on numbers are not looked at.
     pub counter: Vec<u64>,
 }
 
 impl Folded {
-    /// None, of a transaction with so many reasons to abort; `groups`: the table of their rows, `counts`: that of the
-    /// row that counts them, if one does.
+    /// Makes an empty set, for a transaction with this number of reasons to abort; `groups`: the table of their rows,
+    /// `counts`: that of the row that counts them, if one does.
     pub fn new(reasons: usize, groups: &Table, counts: Option<&Table>) -> Folded {
         Folded {
             groups: Groups::new(groups),
@@ -33,7 +33,7 @@ impl Folded {
         self.events = 0;
     }
 
-    /// Empties it for the next events.
+    /// Empties the memory, for the next events.
     pub fn begin(&mut self) {
         self.groups.clear();
         self.aborts.fill(0);
@@ -43,13 +43,13 @@ impl Folded {
 
 /// Fewer events cost little either way.
 const JUDGED: usize = 32;
-/// Folding pays where at least so many events come to a group.
+/// The number of events per group from which folding pays.
 const EVENTS_PER_GROUP: usize = 4;
 /// The longest pause, epochs.
 const PAUSE_MAX: u32 = 16;
 
-/// When a worker does not fold the events of an input, because it did not pay: they are transactions as others are. It
-/// is tried again after one epoch, and then after twice as many as before.
+/// The pause in which a worker does not fold the events of an input, because it did not pay: they are transactions as
+/// others are. It is tried again after one epoch, and then after twice as many as before.
 #[derive(Clone, Copy, Default)]
 pub struct Pause {
     left: u32,
@@ -57,7 +57,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Whether the next epoch is folded.
+    /// Returns whether the next epoch is folded, and counts the pause down.
     pub fn folds(&mut self) -> bool {
         let folds = self.left == 0;
         self.left = self.left.saturating_sub(1);

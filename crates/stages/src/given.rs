@@ -1,4 +1,4 @@
-//! What transactions gave: the events of their outlets, and the columns that hold their values.
+//! The results of transactions: the events of their outlets, and the columns that hold their values.
 
 use crate::epoch::{Epoch, JointRun};
 use crate::machine::Machine;
@@ -11,14 +11,14 @@ use tidemill_plan::TransactionId;
 pub struct Picked {
     /// The event that the transaction ran on.
     pub at: InputEvent,
-    /// For emissions: which of the epoch's contexts produced it.
+    /// The epoch's context whose code emitted the event, for emissions.
     pub context: u32,
     /// Its index in the captured columns.
     pub place: u32,
 }
 
 impl Picked {
-    /// The captured columns that hold its values, at its place.
+    /// Returns the captured columns that hold its values, at its place.
     pub fn columns<'a>(&self, machine: &Machine, epoch: &'a Epoch, outlet: Outlet) -> &'a [NativeColumn] {
         match outlet {
             Outlet::Committed | Outlet::Aborted => epoch.work.inputs[self.at.input].given(outlet),
@@ -30,7 +30,7 @@ impl Picked {
     }
 }
 
-/// The events of a transaction's outlet, in order.
+/// Returns the events of a transaction's outlet, in order.
 pub fn pick(machine: &Machine, epoch: &Epoch, transaction: TransactionId, outlet: Outlet) -> Vec<Picked> {
     let of_transaction = |id: &InputId| machine.wiring.inputs[*id].transaction == transaction;
     let ids: Vec<InputId> = machine.wiring.inputs.keys().filter(of_transaction).collect();
@@ -93,7 +93,7 @@ fn pick_input(machine: &Machine, epoch: &Epoch, id: InputId, outlet: Outlet) -> 
     }
 }
 
-/// For each field of an output, the captured column that holds it; none for a field that is not captured.
+/// Returns the captured column that holds each field of an output; none for a field that is not captured.
 pub fn captured_fields(plan: &OutputPlan) -> Vec<Option<usize>> {
     let captured = |column: &OutputColumn| match column {
         OutputColumn::Captured(c) => Some(*c),

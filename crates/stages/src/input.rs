@@ -14,14 +14,14 @@ use tidemill_state::RowAddress;
 pub struct Identity(Arc<Vec<u32>>);
 
 impl Identity {
-    /// Grows it to at least `len` entries.
+    /// Grows the index to at least `len` entries.
     pub fn ensure(&mut self, len: usize) {
         if self.0.len() < len {
             self.0 = Arc::new((0..len.next_power_of_two() as u32).collect());
         }
     }
 
-    /// The entries.
+    /// Returns the entries.
     pub fn entries(&self) -> &[u32] {
         &self.0
     }
@@ -33,9 +33,9 @@ pub struct Input {
     pub len: usize,
     /// Event → row of the root; none: the identity.
     pub index: Option<Vec<u32>>,
-    /// By role: row addresses, by event or by element. An input without events keeps the addresses of an earlier epoch.
+    /// The row addresses of each role, by event or by element.
     pub rows: Vec<Vec<RowAddress>>,
-    /// By role over a list: where each event's rows start (one entry more than events).
+    /// The start of each event's rows, by role over a list (one entry more than events).
     pub starts: Vec<Vec<u32>>,
     /// The committed record's captured columns.
     pub captures: Vec<NativeColumn>,
@@ -43,13 +43,13 @@ pub struct Input {
     pub seen: Vec<NativeColumn>,
     /// The verdict of each event.
     pub verdicts: Vec<Verdict>,
-    /// By role: the captured parts of a dependent key, or the captured values of a selection.
+    /// The captured parts of each role's dependent key, or the captured values of a selection, by role.
     pub keys: Vec<Vec<NativeColumn>>,
     /// The events that were folded and are not among the others; the rows are those of their groups.
     pub folded: Option<Box<Folded>>,
-    /// In a cascade: how many of the events have run.
+    /// The number of its events that have run, in a cascade.
     ran: u32,
-    /// By event: how many ran before it. Empty as long as they run in their order.
+    /// The number of events that ran before each event, by event.
     ranks: Vec<u32>,
     views: Views,
 }
@@ -74,7 +74,7 @@ unsafe impl Send for Views {}
 unsafe impl Sync for Views {}
 
 impl Input {
-    /// An empty input for a transaction with this number of roles.
+    /// Makes an empty input for a transaction with this number of roles.
     pub fn new(code: &TransactionCode, roles: usize) -> Self {
         let columns = |types: &[_]| types.iter().map(|&t| NativeColumn::new(t)).collect();
         Input {
@@ -108,7 +108,7 @@ impl Input {
         }
     }
 
-    /// The number of events that were folded.
+    /// Returns the number of events that were folded.
     pub fn folded(&self) -> usize {
         self.folded.as_ref().map_or(0, |folded| folded.events)
     }
@@ -134,12 +134,12 @@ impl Input {
         self.ran = events.end as u32;
     }
 
-    /// Where an event stands in the order in which they ran.
+    /// Returns the place of an event in the order in which they ran.
     pub fn rank(&self, event: u32) -> u32 {
         if self.ranks.is_empty() { event } else { self.ranks[event as usize] }
     }
 
-    /// Whether the events ran in their order.
+    /// Returns whether the events ran in their order.
     pub fn ran_in_order(&self) -> bool {
         self.ranks.is_empty()
     }
@@ -160,13 +160,13 @@ impl Input {
         }
     }
 
-    /// Row of the root of event `i`.
+    /// Returns the row of the root of event `i`.
     #[inline(always)]
     pub fn row(&self, i: usize) -> usize {
         self.index.as_ref().map_or(i, |index| index[i] as usize)
     }
 
-    /// The captured columns of the events that are on `committed`, or of those that aborted.
+    /// Returns the captured columns of the events that are on `committed`, or of those that aborted.
     pub fn given(&self, outlet: Outlet) -> &[NativeColumn] {
         match outlet {
             Outlet::Committed => &self.captures,
@@ -203,7 +203,7 @@ impl Input {
         views.seen.extend(self.seen.iter_mut().map(NativeColumn::view));
     }
 
-    /// The view that compiled code reads. Valid until the input changes; call [`Input::point`] first.
+    /// Returns the view that compiled code reads. Valid until the input changes; call [`Input::point`] first.
     pub fn view(&self, identity: &Identity) -> InputView {
         let index = self.index.as_ref().map_or(identity.entries().as_ptr(), |index| index.as_ptr());
         InputView {
@@ -217,7 +217,7 @@ impl Input {
         }
     }
 
-    /// The rows that event `i` touches in a role.
+    /// Returns the rows that event `i` touches in a role.
     #[inline(always)]
     pub fn rows_of(&self, role: usize, i: usize, over_list: bool) -> &[RowAddress] {
         if over_list {

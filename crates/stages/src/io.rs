@@ -27,11 +27,11 @@ pub struct SourceBatch {
     /// Decoded events in the order of their offsets, in the canonical Arrow form of the source's
     /// schema ([`tidemill_model::arrow`]).
     pub events: RecordBatch,
-    /// Undecodable records between them.
+    /// Undecodable records among the events.
     pub bad: Vec<BadRecord>,
 }
 
-/// What a source gives.
+/// The answer of a source that was asked for its next batch.
 #[derive(Debug)]
 pub enum Next {
     /// A batch.
@@ -43,7 +43,7 @@ pub enum Next {
 }
 
 impl Next {
-    /// The batch, if it is one.
+    /// Returns the batch, if there is one.
     pub fn batch(self) -> Option<SourceBatch> {
         match self {
             Next::Batch(batch) => Some(batch),
@@ -53,7 +53,7 @@ impl Next {
 }
 
 impl From<Option<SourceBatch>> for Next {
-    /// The end where there is no batch.
+    /// Returns the end where there is no batch.
     fn from(batch: Option<SourceBatch>) -> Next {
         batch.map_or(Next::End, Next::Batch)
     }
@@ -62,20 +62,20 @@ impl From<Option<SourceBatch>> for Next {
 /// The splits of a source that has several: parts that are read side by side, each with an order, offsets and a mark of its
 /// own. Each is a source by itself.
 pub trait Splits: Send {
-    /// The names of those that there are and are not `known`, in the order in which they are to join. Fails if a known one
-    /// is not there any more.
+    /// Returns the names of those that there are and are not `known`, in the order in which they are to join. Fails if
+    /// a known one is not there any more.
     fn new_splits(&mut self, known: &[String]) -> Result<Vec<String>, IoFailure>;
 
     /// Opens a split.
     fn open(&mut self, name: &str) -> Result<Box<dyn Source>, IoFailure>;
 
-    /// Whether splits may join while they are read: then [`Splits::new_splits`] is asked again and again.
+    /// Returns whether splits may join while they are read: then [`Splits::new_splits`] is asked again and again.
     fn follows(&self) -> bool {
         false
     }
 }
 
-/// How much of its input a source has read.
+/// The amount of input that a source has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceProgress {
     /// Units (bytes, or events) read.
@@ -89,17 +89,17 @@ pub struct SourceProgress {
 pub struct IoFailure {
     /// A lowercase fact that names the file or origin and what is wrong.
     pub message: String,
-    /// Whether the data has the wrong schema, found before any event was taken.
+    /// A flag: whether the data has the wrong schema, found before any event was taken.
     pub schema: bool,
 }
 
 impl IoFailure {
-    /// An operating failure.
+    /// Makes an operating failure.
     pub fn new(message: impl Into<String>) -> Self {
         IoFailure { message: message.into(), schema: false }
     }
 
-    /// Data of the wrong schema.
+    /// Makes the failure that data has the wrong schema.
     pub fn schema(message: impl Into<String>) -> Self {
         IoFailure { message: message.into(), schema: true }
     }
@@ -115,55 +115,67 @@ impl std::error::Error for IoFailure {}
 
 /// A source of events. Driven by one thread.
 pub trait Source: Send {
-    /// The next batch. A source whose input may arrive late waits for it no longer than `wait_max`, if it can help it,
-    /// and then says [`Next::Nothing`]: so a reader can be interrupted. After [`Next::End`] it says that at every call.
+    /// Returns the next batch. A source whose input may arrive late waits for it no longer than `wait_max`, if it can
+    /// help it, and then says [`Next::Nothing`]: so a reader can be interrupted. After [`Next::End`] it says that at
+    /// every call.
     fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure>;
 
-    /// How much of its input it has read.
+    /// Returns the amount of input that it has read.
     fn progress(&self) -> SourceProgress {
         SourceProgress::default()
     }
 
-    /// When the last batch of events arrived, on the run's clock, if the source knows better than the caller: the time
-    /// that events waited inside the source is part of their latency.
+    /// Returns the time at which the last batch of events arrived, on the run's clock, if the source knows better than
+    /// the caller: the time that events waited inside the source is part of their latency.
     fn arrived(&self) -> Option<u64> {
         None
     }
 
-    /// Its splits, if it has several. They are read then, and never the source itself; it says whether they
+    /// Returns its splits, if it has several. They are read then, and never the source itself; it says whether they
     /// [replay](Source::replays) and what the end of all of them is ([`Source::is_last`]).
     fn splits(&mut self) -> Option<&mut dyn Splits> {
         None
     }
 
-    /// For a durable run: a token for the position after the last batch, if the source can seek to it again.
+    /// Returns a token for the position after the last batch, for a durable run, if the source can seek to it again.
     fn token(&self) -> Option<String> {
         None
     }
 
-    /// Whether it can be read again from any token that it gave, with the same records, for the lifetime of the state.
-    /// Its records are then not logged, but read again after a crash.
+    /// Returns whether it can be read again from any token that it gave, with the same records, for the lifetime of the
+    /// state. Its records are then not logged, but read again after a crash.
     fn replays(&self) -> bool {
         false
     }
 
-    /// Whether nothing is read from it: a session sends its events.
+    /// Returns whether nothing is read from it: a session sends its events.
     fn is_sent(&self) -> bool {
         false
     }
 
-    /// Whether it is a clock: it has no end, and a run in which all other sources have come to theirs does not go on for it.
+    /// Returns whether it is a clock: it has no end, and a run in which all other sources have ended does not go on for
+    /// it.
     fn is_clock(&self) -> bool {
         false
     }
 
-    /// Whether it is a pipe that has reached its end. The last record may be truncated, if the signal that stops this
-    /// run has also stopped the writer.
+    /// Returns whether it reads files to which others write while it does.
+    fn is_followed(&self) -> bool {
+        false
+    }
+
+    /// Returns its remark for users, once.
+    fn remark(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Returns whether it is a pipe that has reached its end. The last record may be truncated, if the signal that
+    /// stops this run has also stopped the writer.
     fn is_at_end_of_pipe(&self) -> bool {
         false
     }
 
-    /// Whether its end is the end for good, also in a run with a state: nothing will follow in a later run.
+    /// Returns whether its end is final, also in a run with a state: nothing will follow in a later run.
     fn is_last(&self) -> bool {
         false
     }
@@ -172,12 +184,13 @@ pub trait Source: Send {
     /// what may be the beginning of a record that a later run will find whole.
     fn pauses(&mut self) {}
 
-    /// After [`Next::End`]: what the source keeps back, as the record that it is if nothing follows. Given once.
+    /// Returns the record that the source keeps back, after [`Next::End`]: it is a record only if nothing follows.
+    /// Given once.
     fn rest(&mut self) -> Result<Option<SourceBatch>, IoFailure> {
         Ok(None)
     }
 
-    /// After [`Source::resume`]: what the next calls of [`Source::next`] will read, for people.
+    /// Returns a text for users, after [`Source::resume`], that says what the next calls of [`Source::next`] will read.
     fn outlook(&self) -> Option<String> {
         None
     }
@@ -189,27 +202,27 @@ pub trait Source: Send {
     }
 }
 
-/// How a source continues after it was read in an earlier run.
+/// The way in which a source continues after it was read in an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
-    /// It is positioned after the records that were taken.
+    /// The source is positioned after the records that were taken.
     Behind,
-    /// It starts again from the beginning, with the same records: the caller drops those that were taken.
+    /// The source starts again from the beginning, with the same records: the caller drops those that were taken.
     Anew,
-    /// It delivers only records that were never taken: a pipe, a socket.
+    /// The source delivers only records that were never taken: a pipe, a socket.
     New,
-    /// It delivers what this run was given. That follows what was given to the last run that came to the end of its
-    /// input; later runs, which crashed or were stopped, were given the same: the caller drops what they took.
+    /// The source delivers what this run was given. That follows what was given to the last run that came to the end of
+    /// its input; later runs, which crashed or were stopped, were given the same: the caller drops what they took.
     Given,
 }
 
 /// A sink's record of earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovered {
-    /// It keeps no record of epochs. Output that is released between two checkpoints may be released again after a
-    /// crash: at least once, not exactly once.
+    /// The sink keeps no record of epochs. Output that is released between two checkpoints may be released again after
+    /// a crash: at least once, not exactly once.
     Forgets,
-    /// It contains exactly the output of the epochs up to this one; none: it is empty.
+    /// The sink contains exactly the output of the epochs up to this one; none: it is empty.
     Through(Option<u64>),
 }
 
@@ -223,7 +236,8 @@ pub enum Recovered {
 /// # A durable run
 ///
 /// Calls [`Sink::recover`], then any number of times [`Sink::write`], [`Sink::prepare`] and
-/// [`Sink::commit`] (or [`Sink::abort`]), then [`Sink::finish`] if the stream has ended. The contract:
+/// [`Sink::commit`] (or [`Sink::abort`]), [`Sink::keep`] before a checkpoint, then [`Sink::finish`] if the stream has ended.
+/// The contract:
 ///
 /// 1. `recover` comes first. It removes uncommitted output, and returns the last committed epoch.
 /// 2. Everything that is written belongs to the epoch that `prepare` names next. Several epochs may be committed
@@ -231,7 +245,9 @@ pub enum Recovered {
 /// 3. `prepare(e)` makes the written output durable, and releases nothing.
 /// 4. `commit(e)` releases the prepared output and records `e` with it, durably and atomically. After it has returned,
 ///    `recover` returns `e` after any crash. If it is interrupted or fails, `recover` returns either `e`, and all of
-///    the output exists, or the epoch before, and none of it does.
+///    the output exists, or the epoch before, and none of it does. Two exceptions keep commits cheap. An epoch that wrote
+///    nothing need not be recorded before `keep`: until then `recover` may return an earlier one, after which nothing was
+///    written. And sinks that share a record may be committed together, once all of them have prepared `e`, with the first.
 /// 5. `abort(e)` discards everything that was written since the last commit.
 /// 6. Calls may be repeated. For an epoch at or before the last committed one, `prepare` discards the written output,
 ///    `commit` and `abort` change nothing, and all succeed. `commit` of a later epoch that was not the last prepared is
@@ -241,6 +257,7 @@ pub enum Recovered {
 /// 8. `finish` publishes the committed output, and nothing else, under the final name. A sink that is opened again
 ///    after that recovers the same epoch, and appends to the output if there is more.
 /// 9. A sink that is dropped keeps its committed output.
+/// 10. After `keep` has returned, `recover` returns no epoch before the last committed one. A checkpoint relies on that.
 ///
 /// The caller guarantees this to the sink: it calls `write` after the epoch's inputs are durable in the log, so that a
 /// replay gives the same events, and it lets a checkpoint of an epoch replace the log only after every sink has
@@ -257,12 +274,12 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// The output that earlier runs released.
+    /// Returns the output that earlier runs released.
     fn recover(&mut self) -> Result<Recovered, IoFailure> {
         Ok(Recovered::Forgets)
     }
 
-    /// Everything written since the last commit belongs to epochs up to `epoch`; makes it durable.
+    /// Makes everything written since the last commit durable; it belongs to epochs up to `epoch`.
     fn prepare(&mut self, _epoch: u64) -> Result<(), IoFailure> {
         Ok(())
     }
@@ -272,11 +289,21 @@ pub trait Sink: Send {
         self.flush()
     }
 
+    /// Returns the bytes of output that it has made in this run, if it counts them.
+    fn bytes(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Records the last committed epoch durably, if [`Sink::commit`] has not.
+    fn keep(&mut self) -> Result<(), IoFailure> {
+        Ok(())
+    }
+
     /// Discards everything that was written since the last commit.
     fn abort(&mut self, _epoch: u64) -> Result<(), IoFailure> {
         Ok(())
     }
 
-    /// The stream has ended: completes the output under its final name.
+    /// Completes the output under its final name.
     fn finish(self: Box<Self>) -> Result<(), IoFailure>;
 }

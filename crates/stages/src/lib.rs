@@ -25,5 +25,6 @@ pub mod prepare;
 pub mod stream_state;
 mod sync;
 pub mod tasks;
+pub mod time_of_day;
 pub mod views;
 pub mod wiring;

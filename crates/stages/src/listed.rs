@@ -11,7 +11,7 @@ pub fn list(rows: &mut Vec<RowAddress>, select: impl FnOnce(&mut Vec<RowAddress>
     rows.as_ptr() as RowAddress
 }
 
-/// The rows of the list at an address; none where that is 0.
+/// Returns the rows of the list at an address; none where that is 0.
 ///
 /// # Safety
 /// [`list`] gave the address, and the list was not made again since.

@@ -12,7 +12,7 @@ use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
 use tidemill_state::{ColumnIndex, Earliest, Homes, RowAddress, Table};
 use typed_index_collections::TiVec;
 
-/// Which data of an epoch is logged (S-Store, §3.2.5).
+/// The data of an epoch that is logged (S-Store, §3.2.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Logging {
     /// The input from its sources. State and outputs are a function of it, so a replay reproduces them: S-Store calls
@@ -38,22 +38,23 @@ pub struct Machine {
     pub tables: TiVec<TableId, Table>,
     /// The sockets that their rows are on.
     pub homes: Homes,
-    /// By stream of what is due ([`Wiring::dues`]): its rows by their boundary, if these are of a table. The worker that accesses an epoch notes the
-    /// rows that it may have changed; the gate looks for what is due while no epoch is accessed.
+    /// The rows of each stream of due rows ([`Wiring::dues`]) by their boundary, if these are of a table. The worker
+    /// that accesses an epoch notes the rows that it may have changed; the gate looks for what is due while no epoch is
+    /// accessed.
     pub due_rows: Vec<Option<Mutex<Earliest>>>,
     /// The indexes of columns, by table. The worker that accesses an epoch searches them and notes the rows that it may
     /// change.
     pub column_indexes: TiVec<TableId, Mutex<Vec<ColumnIndex>>>,
     /// Copies of whole tables that hold still.
     pub kept: Kept,
-    /// Which data a durable run logs.
+    /// The data that a durable run logs.
     pub logging: Logging,
 }
 
 /// An input: the transaction, its code, and how it is connected.
 #[derive(Clone, Copy)]
 pub struct InputContext<'a> {
-    /// How it is connected.
+    /// Its place in the flow: its transaction, the root of its stream, and the origin of its keys.
     pub wiring: &'a InputWiring,
     /// The transaction.
     pub transaction: &'a Transaction,
@@ -62,14 +63,14 @@ pub struct InputContext<'a> {
 }
 
 impl<'a> InputContext<'a> {
-    /// The roles of its transaction.
+    /// Returns the roles of its transaction.
     pub fn roles(self) -> &'a [Role] {
         &self.transaction.roles
     }
 }
 
 impl Machine {
-    /// An input.
+    /// Returns an input.
     #[inline]
     pub fn input(&self, id: InputId) -> InputContext<'_> {
         let wiring = &self.wiring.inputs[id];
@@ -80,16 +81,16 @@ impl Machine {
         }
     }
 
-    /// A context for its compiled code. `ordered`: see [`AccessContext::new`].
+    /// Returns a context for its compiled code. `ordered`: see [`AccessContext::new`].
     pub fn context(&self, ordered: bool) -> Box<AccessContext> {
         let text_bytes = self.tables.iter().map(|table| table.text_bytes().clone()).collect();
         AccessContext::new(&self.code.emission_types, ordered, text_bytes)
     }
 }
 
-/// One worker's scratch for stateless work.
+/// The working memory of a worker for stateless work.
 pub struct Scratch {
-    /// For pipelines: the texts that they create move to the epoch.
+    /// The context of pipelines: the texts that they create move to the epoch.
     pub context: Box<AccessContext>,
     /// 0, 1, 2, …
     pub identity: Identity,
@@ -97,9 +98,9 @@ pub struct Scratch {
     pub keys: KeyScratch,
     /// Views of the current root.
     pub views: Vec<ColumnView>,
-    /// By role of the transaction at hand that is not one row: the number of its rows, then their addresses.
+    /// The number of rows, then their addresses, for each role of the transaction at hand that is not one row.
     pub scans: Vec<Vec<RowAddress>>,
-    /// By input: when its events are not folded.
+    /// The pause in folding the events of each input, by input.
     pub pauses: TiVec<InputId, Pause>,
     /// Within a nest: the rows that were noted for indexes since it began.
     pub noted: Vec<(TableId, RowAddress)>,
@@ -110,7 +111,7 @@ pub struct Scratch {
 unsafe impl Send for Scratch {}
 
 impl Scratch {
-    /// Scratch for one of `workers` workers on this machine.
+    /// Makes the working memory for one of `workers` workers on this machine.
     pub fn new(machine: &Machine, workers: usize) -> Self {
         Scratch {
             context: machine.context(machine.wiring.cascades || machine.wiring.wakes_within),

@@ -28,12 +28,12 @@ pub struct NodeOutput {
 /// The output of a root's pipeline in an epoch.
 #[derive(Default)]
 pub struct PipelineState {
-    /// By node; empty for a root without code.
+    /// The output of each node, by node; empty for a root without code.
     pub nodes: Vec<NodeOutput>,
     outputs: Vec<OutputView>,
 }
 
-/// How far the output of a pipeline goes: by node, the events, the failures and the elements by column.
+/// The end of a pipeline's output so far: by node, the numbers of events, of failures, and of elements by column.
 pub struct PipelineMark(Vec<(usize, usize, Vec<u64>)>);
 
 #[allow(unsafe_code)]
@@ -83,14 +83,14 @@ impl NodeOutput {
         }
     }
 
-    /// The computed columns as input columns.
+    /// Returns the computed columns as input columns.
     pub fn column_views(&mut self) -> Vec<ColumnView> {
         self.columns.iter_mut().map(native_view).collect()
     }
 }
 
 impl PipelineState {
-    /// For the pipeline of a root.
+    /// Makes the state of a root's pipeline.
     pub fn new(code: Option<&PipelineCode>) -> Self {
         let nodes = code.filter(|c| c.run.is_some()).map(|c| c.plan.nodes.iter().map(NodeOutput::new).collect());
         PipelineState { nodes: nodes.unwrap_or_default(), outputs: Vec::new() }
@@ -104,7 +104,7 @@ impl PipelineState {
         }
     }
 
-    /// A place that it can be cut back to.
+    /// Returns a place that it can be cut back to.
     pub fn mark(&self) -> PipelineMark {
         let lens = |node: &NodeOutput| (node.len, node.failure_len, node.element_counts.clone());
         PipelineMark(self.nodes.iter().map(lens).collect())
@@ -150,16 +150,16 @@ impl PipelineState {
 
 /// The events that transactions emitted to a stream that code reads, in order.
 pub struct EventLog {
-    /// By scalar field of the stream's schema (a list has a column that stays empty).
+    /// The values of each scalar field of the stream's schema, by field (a list has a column that stays empty).
     pub columns: Vec<NativeColumn>,
     /// Number of events.
     pub len: usize,
-    /// For each event, the input of the emitting transaction and the number of its event there.
+    /// The input of the transaction that emitted each event, and the number of its event there.
     pub owners: Vec<InputEvent>,
 }
 
 impl EventLog {
-    /// An empty log for a stream of this schema.
+    /// Makes an empty log for a stream of this schema.
     pub fn new(schema: &Schema) -> Self {
         let ty = |f: &tidemill_model::Field| f.scalar_type().unwrap_or(ColumnType::required(tidemill_model::Type::Int));
         let columns = schema.fields.iter().map(|f| NativeColumn::new(ty(f))).collect();
@@ -200,14 +200,14 @@ impl EventLog {
         self.len - 1
     }
 
-    /// Its columns as input columns, numbered as in the stream's layout (lists have none).
+    /// Returns its columns as input columns, numbered as in the stream's layout (lists have none).
     pub fn column_views(&mut self, schema: &Schema) -> Vec<ColumnView> {
         let scalar = |(column, field): (_, &tidemill_model::Field)| field.scalar_type().map(|_| native_view(column));
         self.columns.iter_mut().zip(&schema.fields).filter_map(scalar).collect()
     }
 }
 
-/// The input view of a root for its pipeline: columns and the identity.
+/// Returns the input view of a root for its pipeline: columns and the identity.
 pub fn root_view(columns: &[ColumnView], identity: &Identity) -> InputView {
     InputView {
         columns: columns.as_ptr(),

@@ -57,7 +57,7 @@ mod model {
             guard.0 = guard.0.take().map(|held| self.0.wait(held).expect(POISONED));
         }
 
-        /// The model has no time: waits without a limit. Returns whether the time has passed.
+        /// Waits without a limit, as the model has no time. Returns whether the time has passed.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) -> bool {
             self.wait(guard);
             false

@@ -1,4 +1,4 @@
-//! What each worker does next: overlaps the stages of neighbouring epochs.
+//! The tasks of workers: overlaps the stages of neighbouring epochs.
 //!
 //! # Protocol
 //!
@@ -44,20 +44,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// Epochs are short below so many nanoseconds, all stages together: waking a worker on another processor takes as long.
+/// The time below which epochs are short, all stages together, nanoseconds: waking a worker on another processor takes
+/// as long.
 const SHORT: u64 = 50_000;
-/// How fast the mean time of epochs follows.
+/// The weight of the mean time of epochs against the last epoch's time.
 const FOLLOWS: u64 = 8;
 
 /// An epoch, as far as the order of work needs to know it.
 pub trait Numbered {
-    /// Its number.
+    /// Returns its number.
     fn number(&self) -> u64;
 }
 
 /// An epoch in access that all free workers may help with.
 pub trait WantsHelp {
-    /// Whether a worker may find something to do in it.
+    /// Returns whether a worker may find something to do in it.
     fn wants_help(&self) -> bool;
 }
 
@@ -73,16 +74,16 @@ pub enum Task<E, J> {
     Finish(E),
 }
 
-/// Why another worker accesses than the one that accessed the epoch before.
+/// The reason why another worker accesses than the one that accessed the epoch before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandOver {
     /// There was no epoch before.
     First,
-    /// The other one prepares or finishes an epoch.
+    /// The worker before prepares or finishes an epoch.
     Busy,
-    /// The other one is parked, and there are two seats.
+    /// The worker before is parked, and there are two seats.
     Asleep,
-    /// The other one has left.
+    /// The worker before has left.
     Left,
 }
 
@@ -100,50 +101,50 @@ impl fmt::Display for HandOver {
 /// The reason why there is no task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTask {
-    /// There may be one later.
+    /// A task may come later.
     Yet,
-    /// There will be none.
+    /// No task will come any more.
     Ever,
 }
 
 /// The number of epochs between the gate and the committer, by what is to be done with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnderWay {
-    /// To be prepared.
+    /// The epochs that wait to be prepared.
     pub gathered: usize,
-    /// Being prepared.
+    /// The epochs that are being prepared.
     pub preparing: usize,
-    /// To be accessed.
+    /// The epochs that wait to be accessed.
     pub prepared: usize,
-    /// Being accessed: one at most.
+    /// The epochs that are being accessed: one at most.
     pub accessing: usize,
-    /// To be finished.
+    /// The epochs that wait to be finished.
     pub accessed: usize,
 }
 
 /// The epochs between the gate and the committer, by what is to be done with them.
 pub struct Tasks<E, J> {
     state: Mutex<State<E, J>>,
-    /// By worker: signalled when it is woken.
+    /// The condition of each worker, by worker, signalled when it is woken.
     woken: Vec<CachePadded<Condvar>>,
     /// Signalled when the last helper has left an epoch that is no longer shared.
     alone: Condvar,
 }
 
-/// What a worker does, as far as the others need to know.
+/// The present task of a worker, as far as the others need to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// It has no task: it has not come yet, or is about to ask for one.
+    /// The worker has no task: it has not come yet, or is about to ask for one.
     Nothing,
-    /// It waits to be woken.
+    /// The worker is parked, until it is woken.
     Parked,
-    /// It was woken and has not asked yet.
+    /// The worker was woken and has not asked for a task yet.
     Called,
-    /// It prepares or finishes, and has a seat.
+    /// The worker prepares or finishes an epoch, and has a seat.
     Stage,
-    /// It accesses, or helps.
+    /// The worker accesses an epoch, or helps with one.
     Access,
-    /// It has left.
+    /// The worker has left.
     Left,
 }
 
@@ -160,7 +161,7 @@ struct State<E, J> {
     job: Option<(Arc<J>, usize)>,
     /// Workers that help now.
     helpers: usize,
-    /// By worker.
+    /// The present task of each worker, by worker.
     doing: Vec<Doing>,
     /// Workers that are parked, the last one on top.
     parked: Vec<usize>,
@@ -175,8 +176,8 @@ struct State<E, J> {
 }
 
 impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
-    /// No epochs; `first` is the number of the first that will be put in. At most `seats` of the workers have tasks at a
-    /// time.
+    /// Makes a pipeline without epochs; `first` is the number of the first that will be put in. At most `seats` of the
+    /// workers have tasks at a time.
     pub fn new(first: u64, workers: usize, seats: usize) -> Self {
         assert!(seats > 0 && seats <= workers, "{seats} of {workers} workers work");
         let state = State {
@@ -227,13 +228,13 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         self.call_all(&mut state);
     }
 
-    /// Whether the access stage would have nothing to do after its current epoch.
+    /// Returns whether the access stage would have nothing to do after its current epoch.
     pub fn would_idle(&self) -> bool {
         let state = self.state.lock();
         state.gathered.is_empty() && state.prepared.is_empty() && state.preparing == 0
     }
 
-    /// Whether every epoch before this number was accessed. If not, [`Tasks::accessed`] says when they are.
+    /// Returns whether every epoch before this number was accessed. If not, [`Tasks::accessed`] says when they are.
     pub fn awaits(&self, before: u64) -> bool {
         let mut state = self.state.lock();
         let is_over = state.next_access >= before;
@@ -241,17 +242,17 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         is_over
     }
 
-    /// How many workers are parked.
+    /// Returns the number of parked workers.
     pub fn parked_count(&self) -> usize {
         self.state.lock().parked.len()
     }
 
-    /// Whether no epoch is under way.
+    /// Returns whether no epoch is under way.
     pub fn is_idle(&self) -> bool {
         self.state.lock().is_empty()
     }
 
-    /// How many epochs are under way.
+    /// Returns the numbers of epochs under way, by stage.
     pub fn under_way(&self) -> UnderWay {
         let state = self.state.lock();
         UnderWay {
@@ -263,8 +264,8 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         }
     }
 
-    /// The next task of a worker, which has none; if it `waits`, blocks until there is one. `now` gives the time in
-    /// nanoseconds.
+    /// Returns the next task of a worker, which has none; if it `waits`, blocks until there is one. `now` gives the
+    /// time in nanoseconds.
     pub fn next(&self, worker: usize, waits: bool, now: impl Fn() -> u64) -> Result<Task<E, J>, NoTask> {
         let mut state = self.state.lock();
         state.doing[worker] = Doing::Nothing;
@@ -339,7 +340,7 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         }
     }
 
-    /// A helper has left the epoch in access, and holds no reference to it.
+    /// Counts a helper as having left the epoch in access; it holds no reference to the epoch.
     pub fn helped(&self) {
         let mut state = self.state.lock();
         assert!(state.helpers > 0, "a helper leaves that has not come");
@@ -363,7 +364,8 @@ impl<E: Numbered, J: WantsHelp> Tasks<E, J> {
         state.awaited.take_if(|before| next >= *before).is_some()
     }
 
-    /// An epoch was finished whose stages took so long, nanoseconds. Gives the time that workers waited since the last one.
+    /// Notes that an epoch was finished whose stages took this time, nanoseconds. Gives the time that workers waited
+    /// since the last one.
     pub fn finished(&self, took: u64) -> u64 {
         let mut state = self.state.lock();
         let before = state.epoch_time / FOLLOWS * (FOLLOWS - 1);
@@ -381,7 +383,7 @@ impl<E, J: WantsHelp> State<E, J> {
             && self.accessed.is_empty()
     }
 
-    /// Workers with a task, or woken for one.
+    /// Returns the number of workers that have a task, or are woken for one.
     fn with_seats(&self) -> usize {
         self.doing.iter().filter(|doing| matches!(doing, Doing::Stage | Doing::Access | Doing::Called)).count()
     }
@@ -427,7 +429,7 @@ impl<E, J: WantsHelp> State<E, J> {
         (self.helpers < *helpers && job.wants_help()).then(|| job.clone())
     }
 
-    /// Whether the next epoch can be accessed.
+    /// Returns whether the next epoch can be accessed.
     fn can_access(&self) -> bool {
         !self.accessing && self.prepared.contains_key(&self.next_access)
     }
@@ -436,18 +438,18 @@ impl<E, J: WantsHelp> State<E, J> {
         matches!(self.doing[worker], Doing::Nothing | Doing::Parked | Doing::Called)
     }
 
-    /// Whether two workers have seats: then both do all kinds of tasks. The rows' lines go back and forth between them in
-    /// any case, and while one wakes the other for a task that it has at hand, less gets done.
+    /// Returns whether two workers have seats: then both do all kinds of tasks. The rows' lines go back and forth
+    /// between them in any case, and while one wakes the other for a task that it has at hand, less gets done.
     fn are_two(&self) -> bool {
         self.seats == 2
     }
 
-    /// Whether a worker that has a task does the next one, too.
+    /// Returns whether epochs are so short that a worker that has a task does the next one, too.
     fn are_short(&self) -> bool {
         self.epoch_time < SHORT
     }
 
-    /// Whether the accessor is not worth waking.
+    /// Returns whether the accessor is parked and not worth waking.
     fn is_asleep(&self, accessor: usize) -> bool {
         (self.are_two() || self.are_short()) && self.doing[accessor] == Doing::Parked
     }
@@ -472,7 +474,7 @@ impl<E, J: WantsHelp> State<E, J> {
         Task::Access(epoch, reason)
     }
 
-    /// Whether a worker that has no task may prepare or finish.
+    /// Returns whether a worker that has no task may prepare or finish.
     fn may_take_stage(&self, worker: usize) -> bool {
         let (taken, seats) = (self.with_seats(), self.seats);
         let is_accessor = |other: usize| self.accessor == Some(other);
@@ -486,7 +488,7 @@ impl<E, J: WantsHelp> State<E, J> {
         taken + usize::from(kept) < seats
     }
 
-    /// A parked worker that may take a task which is left, and for which no other one was woken.
+    /// Returns a parked worker that may take a task which is left, and for which no other one was woken.
     fn wanted(&self) -> Option<usize> {
         let is_parked = |worker: &usize| self.doing[*worker] == Doing::Parked;
         let left = usize::from(self.can_access()) + self.gathered.len() + self.accessed.len();

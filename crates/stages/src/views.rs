@@ -12,8 +12,8 @@ use tidemill_model::{FieldType, ListItem, Schema, Type};
 pub const NO_VIEW: ColumnView =
     ColumnView { values: null(), aux: null(), validity: null(), values_offset: 0, validity_offset: 0 };
 
-/// The views of a canonical batch: fields in order, each list followed by its children. They hold addresses into the
-/// batch: keep it as long as they are used.
+/// Lists the views of a canonical batch: fields in order, each list followed by its children. They hold addresses into
+/// the batch: keep it as long as they are used.
 pub fn batch_views(batch: &RecordBatch, schema: &Schema, views: &mut Vec<ColumnView>) {
     views.clear();
     for (field, array) in schema.fields.iter().zip(batch.columns()) {
@@ -67,7 +67,7 @@ fn array_view(array: &ArrayRef, ty: Type) -> ColumnView {
     view
 }
 
-/// A native column as an input column.
+/// Returns a native column as an input column.
 pub fn native_view(column: &mut NativeColumn) -> ColumnView {
     let view = column.view();
     ColumnView {

@@ -31,7 +31,7 @@ pub struct InputWiring {
     pub root: StreamId,
     /// The node of the root's pipeline that is the input's stream.
     pub node: usize,
-    /// Where the keys come from.
+    /// The origin of the keys.
     pub keys: DeliveryKeys,
 }
 
@@ -39,23 +39,23 @@ pub struct InputWiring {
 pub struct Joint {
     /// The inputs.
     pub inputs: Range<InputId>,
-    /// Runs the transactions of all of them.
+    /// The function that runs the transactions of all inputs.
     pub run: AccessFn,
 }
 
 impl Joint {
-    /// The number of its inputs.
+    /// Returns the number of its inputs.
     pub fn width(&self) -> usize {
         (self.inputs.end.0 - self.inputs.start.0) as usize
     }
 
-    /// Its inputs, in the order in which they run on an event.
+    /// Returns its inputs, in the order in which they run on an event.
     pub fn inputs(&self) -> impl Iterator<Item = InputId> + use<> {
         (self.inputs.start.0..self.inputs.end.0).map(InputId)
     }
 }
 
-/// The joints in a range.
+/// Returns the joints in a range.
 pub fn joints_in(range: &Range<JointId>) -> impl DoubleEndedIterator<Item = JointId> + ExactSizeIterator + use<> {
     (range.start.0..range.end.0).map(JointId)
 }
@@ -72,7 +72,7 @@ pub enum Outlet {
 }
 
 impl Outlet {
-    /// How its records are made, for a transaction on one of its inputs.
+    /// Returns the plan by which its records are made, for a transaction on one of its inputs.
     pub fn plan(self, code: &TransactionCode) -> &OutputPlan {
         match self {
             Outlet::Committed => &code.committed,
@@ -82,7 +82,7 @@ impl Outlet {
     }
 }
 
-/// What is filled by the transactions of a nest.
+/// The streams and inputs that the transactions of a nest fill.
 pub struct NestWiring {
     /// The streams that they feed and whose events code reads.
     pub streams: Vec<StreamId>,
@@ -109,15 +109,15 @@ impl NestWiring {
 pub struct Wiring {
     /// All transactions on all their inputs.
     pub inputs: TiVec<InputId, InputWiring>,
-    /// By stream: the inputs that an event of this root is delivered to, in order.
+    /// The inputs that an event of each root is delivered to, in order, by stream.
     pub deliveries: TiVec<StreamId, Vec<InputId>>,
     /// All inputs, joined.
     pub joints: TiVec<JointId, Joint>,
-    /// By stream: the joints of its deliveries, in order.
+    /// The joints of each stream's deliveries, in order, by stream.
     pub joints_of: TiVec<StreamId, Range<JointId>>,
-    /// By stream: whether code reads its events as they are emitted.
+    /// A flag for each stream: whether code reads its events as they are emitted.
     pub feeds_code: TiVec<StreamId, bool>,
-    /// By source number: its stream.
+    /// The stream of each source, by source number.
     pub sources: Vec<StreamId>,
     /// The streams of what is due, in the order of a boundary.
     pub dues: Vec<StreamId>,
@@ -125,12 +125,12 @@ pub struct Wiring {
     pub lates: Vec<StreamId>,
     /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs.
     pub given: Vec<StreamId>,
-    /// Whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach another
-    /// transaction that cannot be deferred to a later wave.
+    /// A flag: whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach
+    /// another transaction that cannot be deferred to a later wave.
     pub cascades: bool,
-    /// Whether rows can wake between the events of an epoch ([`Program::wakes_within`]).
+    /// A flag: whether rows can wake between the events of an epoch ([`Program::wakes_within`]).
     pub wakes_within: bool,
-    /// By transaction: if it is a root of nested ones, what these fill.
+    /// The streams and inputs that nested transactions fill, by transaction, if it is the root of a nest.
     pub nests: TiVec<TransactionId, Option<NestWiring>>,
     /// If events are not followed one by one: by wave, the streams of transactions' outputs that lead to other
     /// transactions.
@@ -138,15 +138,15 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// The input of the one transaction that the events of a source are calls of: the one that it is delivered to, beside
-    /// those of windows and joins, which answer nobody. None if there is none, or several.
+    /// Returns the input of the one transaction that the events of a source are calls of: the one that they are delivered to,
+    /// or what filters and maps make of them, beside those of windows and joins, which answer nobody. None if there is none,
+    /// or several.
     pub fn procedure(&self, program: &Program, source: StreamId) -> Option<InputId> {
         let mut declared = self.declared(program, source);
-        let takes = |&input: &InputId| program.transactions[self.inputs[input].transaction].inputs.contains(&source);
-        declared.next().filter(|_| declared.next().is_none()).filter(takes)
+        declared.next().filter(|_| declared.next().is_none())
     }
 
-    /// The inputs that the events of a root are delivered to, without those of windows and joins.
+    /// Returns the inputs that the events of a root are delivered to, without those of windows and joins.
     pub fn declared<'a>(&'a self, program: &'a Program, root: StreamId) -> impl Iterator<Item = InputId> + 'a {
         let is_hidden = |&input: &InputId| program.transactions[self.inputs[input].transaction].is_hidden();
         self.deliveries[root].iter().copied().filter(move |input| !is_hidden(input))
@@ -198,7 +198,8 @@ impl Wiring {
         }
     }
 
-    /// The sources whose late events are inputs, and the numbers of these among the streams that an epoch is given.
+    /// Returns the sources whose late events are inputs, and the numbers of these among the streams that an epoch is
+    /// given.
     pub fn late_sources(&self, program: &Program) -> Vec<(usize, usize)> {
         let of = |s: &usize| match program.streams[self.given[*s]].origin {
             Origin::LateRoot(source) => self.sources.iter().position(|&of| of == source).map(|source| (source, *s)),
@@ -207,24 +208,24 @@ impl Wiring {
         (0..self.given.len()).filter_map(|s| of(&s)).collect()
     }
 
-    /// Whether the events of a stream that an epoch is given are logged, as those that transactions emit: rows that wake within
-    /// epochs.
+    /// Returns whether the events of a stream that an epoch is given are logged, as those that transactions emit: rows
+    /// that wake within epochs.
     pub fn is_logged_root(&self, stream: StreamId) -> bool {
         self.wakes_within && self.dues.contains(&stream)
     }
 
-    /// The joint of an input.
+    /// Returns the joint of an input.
     pub fn joint_of(&self, id: InputId) -> JointId {
         self.joints.partition_point(|joint| joint.inputs.end <= id)
     }
 
-    /// Whether the transactions on an input run in the first wave, or one by one.
+    /// Returns whether the transactions on an input run in the first wave, or one by one.
     pub fn is_first(&self, id: InputId) -> bool {
         self.waves.is_empty() || self.given.contains(&self.inputs[id].root)
     }
 }
 
-/// The transaction and outlet that feed a stream, if a transaction feeds it.
+/// Returns the transaction and outlet that feed a stream, if a transaction feeds it.
 pub fn outlet_of(program: &Program, stream: StreamId) -> Option<(TransactionId, Outlet)> {
     match program.streams[stream].origin {
         Origin::Committed(t) => Some((t, Outlet::Committed)),

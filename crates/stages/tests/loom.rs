@@ -1,4 +1,4 @@
-//! What actors and workers share, under the model checker: all interleavings of small runs, up to a number of
+//! The state that actors and workers share, under the model checker: all interleavings of small runs, up to a number of
 //! preemptions. A wake-up that is lost shows as a deadlock.
 #![cfg(feature = "loom")]
 
@@ -83,7 +83,7 @@ fn run_on(count: usize, seats: usize, epochs: u64, shares: bool) {
     run_tasks(Tasks::new(1, count, seats), count, epochs, shares);
 }
 
-/// The same with epochs that are short.
+/// Runs the tasks with epochs that are short.
 fn run_short(count: usize, seats: usize, epochs: u64, shares: bool) {
     let tasks = Tasks::new(1, count, seats);
     tasks.finished(0);
@@ -177,7 +177,7 @@ fn send(outbox: &Outbox<u64>, bell: &Bell, count: u64) -> u64 {
     count
 }
 
-/// A thread that sends this many numbers through a mailbox with room for one; the receiving end and its bell.
+/// Returns a thread that sends this many numbers through a mailbox with room for one; the receiving end and its bell.
 fn sender_of(count: u64) -> (Inbox<u64>, Arc<Bell>, thread::JoinHandle<u64>) {
     let [receiver, sender] = [(); 2].map(|()| Arc::new(Bell::default()));
     let (outbox, inbox) = mailbox(Some(1), &receiver, Some(&sender));

@@ -23,7 +23,7 @@ impl WantsHelp for Offer {
 
 type Pipeline = Tasks<Epoch, Offer>;
 
-/// What a worker that asks gets, in words, and the epoch.
+/// Returns the task that a worker gets, in words, and the epoch.
 fn ask(tasks: &Pipeline, worker: usize) -> (&'static str, Option<HandOver>, Option<Epoch>) {
     match tasks.next(worker, false, || 0) {
         Ok(Task::Prepare(epoch)) => ("prepare", None, Some(epoch)),
@@ -35,7 +35,7 @@ fn ask(tasks: &Pipeline, worker: usize) -> (&'static str, Option<HandOver>, Opti
     }
 }
 
-/// A pipeline into which this many epochs were put, of which worker 0 has prepared and accessed the first.
+/// Returns a pipeline into which this many epochs were put, of which worker 0 has prepared and accessed the first.
 fn after_one(workers: usize, seats: usize, epochs: u64) -> Pipeline {
     let tasks = Tasks::new(1, workers, seats);
     (1..=epochs).for_each(|number| tasks.put(Epoch(number)));
@@ -112,7 +112,7 @@ fn all_leave_after_the_last_epoch() {
     assert_eq!([0, 1, 2].map(|worker| ask(&tasks, worker).0), ["leave"; 3]);
 }
 
-/// Of short epochs a worker that has a task does the next, and another is called when two wait.
+/// In short epochs a worker that has a task does the next, and another is called when two wait.
 #[test]
 fn short_epochs_stay_with_a_worker_that_has_a_task() {
     for seats in [2, 3] {

@@ -23,17 +23,17 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(size.next_multiple_of(step), 8).expect("a text is smaller than the address space")
 }
 
-/// Bytes of memory of a blob whose content has this length.
+/// Returns the bytes of memory of a blob whose content has this length.
 pub fn size(len: usize) -> usize {
     if len == 0 { 0 } else { layout(len).size() }
 }
 
-/// A new blob with these bytes; 0 for the empty value.
+/// Makes a new blob with these bytes; 0 for the empty value.
 pub fn new(bytes: &[u8]) -> u64 {
     of(&[bytes])
 }
 
-/// A new blob with these pieces, concatenated; 0 for the empty value.
+/// Returns a new blob with these pieces, concatenated; 0 for the empty value.
 pub fn of(pieces: &[&[u8]]) -> u64 {
     let len = pieces.iter().map(|piece| piece.len()).sum();
     if len == 0 {
@@ -56,7 +56,7 @@ pub fn of(pieces: &[&[u8]]) -> u64 {
     }
 }
 
-/// The bytes of a handle.
+/// Returns the bytes of a handle.
 ///
 /// # Safety
 /// `handle` came from [`of`] or [`new`], and is neither freed nor edited while the result lives.
@@ -69,7 +69,7 @@ pub unsafe fn bytes<'a>(handle: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(blob.add(PREFIX), blob.cast::<u64>().read() as usize) }
 }
 
-/// The bytes of a handle, to be changed.
+/// Returns the bytes of a handle, to be changed.
 ///
 /// # Safety
 /// As of [`bytes`], and nobody else reads them while the result lives.
@@ -106,12 +106,12 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// The bytes after the edit, in pieces.
+    /// Returns the bytes after the edit, in pieces.
     pub fn pieces<'a>(&self, bytes: &'a [u8], tail: &'a [u8]) -> [&'a [u8]; 3] {
         [&bytes[self.start..self.gap.start], &bytes[self.gap.end..], tail]
     }
 
-    /// Whether the edit changes anything when `tail` bytes are appended.
+    /// Returns whether the edit changes anything when `tail` bytes are appended.
     pub fn changes(&self, tail: usize) -> bool {
         self.start > 0 || !self.gap.is_empty() || tail > 0
     }

@@ -33,7 +33,7 @@ const PART: usize = 4;
 /// Values one after the other, each as bytes of which none begins another's, and that sort as the values.
 type Entry = Arc<[u8]>;
 
-/// How an encoded value begins.
+/// The first byte of an encoded value, by kind.
 const NONE: u8 = 0;
 const WORD: u8 = 1;
 const TEXT: u8 = 2;
@@ -58,7 +58,7 @@ fn encode(value: CellValue<'_>, into: &mut Vec<u8>) {
     }
 }
 
-/// The length of the value that encoded values begin with.
+/// Returns the length of the value that encoded values begin with.
 fn first_length(entry: &[u8]) -> usize {
     match entry[0] {
         NONE => 1,
@@ -96,7 +96,7 @@ impl Map {
         }
     }
 
-    /// The entries from one to before another.
+    /// Returns the entries from one to before another.
     fn range(&self, within: Range<&[u8]>) -> impl DoubleEndedIterator<Item = (&Entry, RowAddress)> {
         let (from, to) = (Entry::from(within.start), Entry::from(within.end));
         let to = if from <= to { to } else { from.clone() };
@@ -115,12 +115,12 @@ pub struct ColumnIndex {
 }
 
 impl ColumnIndex {
-    /// For columns of a table, the first of which counts most.
+    /// Makes an index of columns of a table, the first of which counts most.
     pub fn new(columns: Vec<usize>) -> ColumnIndex {
         ColumnIndex { columns, map: None, touched: Vec::new(), touched_max: 0, looked_at: 0 }
     }
 
-    /// How many rows were looked at.
+    /// Returns the number of rows that were looked at.
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
@@ -146,7 +146,7 @@ impl ColumnIndex {
         self.touched = Vec::new();
     }
 
-    /// Its columns.
+    /// Returns its columns.
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
@@ -243,7 +243,7 @@ impl ColumnIndex {
     }
 }
 
-/// The entry of an existing row.
+/// Appends the entry of an existing row.
 fn enter(table: &Table, columns: &[usize], row: RowAddress, entry: &mut Vec<u8>) {
     entry.clear();
     columns.iter().for_each(|&column| encode(table.comparable(row, column), entry));
@@ -253,7 +253,7 @@ fn enter(table: &Table, columns: &[usize], row: RowAddress, entry: &mut Vec<u8>)
 /// Takes rows in order, up to a number.
 struct Walk<'a> {
     map: &'a Map,
-    /// Whether the entries of equal values are in the order of keys.
+    /// A flag: whether the entries of equal values are in the order of keys.
     is_by_key: bool,
     table: &'a Table,
     /// The most that are found in the end.

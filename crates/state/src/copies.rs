@@ -12,12 +12,12 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct Copies(Vec<Image>);
 
 impl Copies {
-    /// The copies of an image.
+    /// Returns the copies of an image.
     pub fn of(image: Image) -> Copies {
         Copies(vec![image])
     }
 
-    /// The piece that the next row goes to.
+    /// Returns the piece that the next row goes to.
     pub fn piece(&mut self, shape: &Arc<RowShape>) -> &mut Image {
         if self.0.last().is_none_or(|last| last.bytes() >= PIECE_BYTES) {
             self.0.push(Image::with_capacity(shape, PIECE_BYTES));
@@ -25,17 +25,17 @@ impl Copies {
         self.0.last_mut().expect("a piece")
     }
 
-    /// The pieces, in the order in which they were made.
+    /// Returns the pieces, in the order in which they were made.
     pub fn pieces(&self) -> &[Image] {
         &self.0
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.0.iter().map(Image::len).sum()
     }
 
-    /// Bytes of rows and texts.
+    /// Returns the bytes of rows and texts.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Image::bytes).sum()
     }

@@ -17,7 +17,7 @@ const AHEAD: usize = 64;
 
 /// The array part of a table. One thread may set rows while others look theirs up.
 pub struct Direct {
-    /// By key; 0 where there is no row. One more entry at the end stays 0.
+    /// The row of each key, by key; 0 where there is no row.
     rows: Vec<AtomicU64>,
     /// Counts of the table's keys, whether they are in the array or not.
     counts: Mutex<Counts>,
@@ -39,12 +39,12 @@ impl Counts {
         self.0[word.map_or(65, bits_of)] += 1;
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn all(&self) -> usize {
         self.0.iter().sum()
     }
 
-    /// The largest length, 2 to the power of `bits` or more, that the number of keys below it justifies.
+    /// Returns the largest length, 2 to the power of `bits` or more, that the number of keys below it justifies.
     fn best(&self, bits: usize) -> Option<usize> {
         let words = &self.0[..65];
         let all: usize = words.iter().sum();
@@ -63,18 +63,18 @@ impl Counts {
 }
 
 impl Direct {
-    /// An array that covers nothing.
+    /// Makes an array that covers nothing.
     pub fn new() -> Self {
         Direct { rows: zeroed(1), counts: Mutex::default() }
     }
 
-    /// Keys below this are in the array or nowhere.
+    /// Returns the length of the array: keys below it are in the array or nowhere.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.rows.len() - 1
     }
 
-    /// The row of a key, 0 where the array has none.
+    /// Returns the row of a key, 0 where the array has none.
     #[inline(always)]
     pub fn get(&self, key: u64) -> RowAddress {
         let place = key.min(self.len() as u64) as usize;
@@ -82,7 +82,7 @@ impl Direct {
         unsafe { self.rows.get_unchecked(place) }.load(Ordering::Acquire)
     }
 
-    /// As [`Direct::get`] for many keys; the places of keys without a row go to `missing`.
+    /// Looks up many keys as [`Direct::get`] does; the places of keys without a row go to `missing`.
     pub fn look_up(&self, keys: impl Iterator<Item = u64> + Clone, out: &mut [RowAddress], missing: &mut Vec<usize>) {
         let mut ahead = keys.clone().skip(AHEAD);
         let far = self.rows.len() * 8 >= FAR;
@@ -140,18 +140,18 @@ impl Direct {
         self.rows[key as usize].store(row, Ordering::Release);
     }
 
-    /// The keys that have a row, with the row.
+    /// Returns the keys that have a row, with the row.
     pub fn entries(&self) -> impl Iterator<Item = (u64, RowAddress)> + '_ {
         self.rows.iter().zip(0..).map(|(row, key)| (key, row.load(Ordering::Acquire))).filter(|(_, row)| *row != 0)
     }
 
-    /// Bytes held. Pages without keys are mostly untouched, so the system does not back them.
+    /// Returns the bytes held. Pages without keys are mostly untouched, so the system does not back them.
     pub fn bytes(&self) -> usize {
         self.rows.len() * 8
     }
 }
 
-/// Number of bits of a key: the key is below 2 to this power, and not below the power before.
+/// Returns the number of bits of a key: the key is below 2 to this power, and not below the power before.
 fn bits_of(key: u64) -> usize {
     (u64::BITS - key.leading_zeros()) as usize
 }

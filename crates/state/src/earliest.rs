@@ -35,16 +35,18 @@ type Entry = Reverse<(i64, RowAddress)>;
 pub struct Earliest {
     /// Offset of the column's cell.
     cell: usize,
+    /// Offset and bit that say that it is null.
+    null: (usize, u64),
     heap: Option<BinaryHeap<Entry>>,
     /// Slots whose rows may have changed since the last look; none without a heap.
     touched: Vec<RowAddress>,
     touched_max: usize,
     looked_at: u64,
-    /// Of the rows that were copied last.
+    /// The size of the rows that were copied last, bytes.
     bytes: usize,
 }
 
-/// What a look found.
+/// The result of a look.
 pub struct RowsAt {
     /// Copies of the rows with the value, in no order. Texts outside of keys are missing where no row of the table is evicted.
     pub rows: Image,
@@ -53,10 +55,10 @@ pub struct RowsAt {
 }
 
 impl Earliest {
-    /// For a column of a table: an int that is never null.
+    /// For a column of a table: an int or a time. A row in which it is null has no value.
     pub fn new(table: &Table, column: usize) -> Earliest {
-        let cell = table.layout().cell(column);
-        Earliest { cell, heap: None, touched: Vec::new(), touched_max: 0, looked_at: 0, bytes: 0 }
+        let (cell, null) = (table.layout().cell(column), table.layout().null_bit(column));
+        Earliest { cell, null, heap: None, touched: Vec::new(), touched_max: 0, looked_at: 0, bytes: 0 }
     }
 
     /// Notes that rows may have changed; 0 stands for no row.
@@ -74,9 +76,9 @@ impl Earliest {
         }
     }
 
-    /// The rows that have a value; no row has a smaller one. Without a value no row is taken. Call it while no transaction
-    /// runs and no slot is made; rows that are taken must be touched before the next call. Fails if evicted rows cannot be
-    /// read.
+    /// Returns the rows that have a value; no row has a smaller one. Without a value no row is taken. Call it while no
+    /// transaction runs and no slot is made; rows that are taken must be touched before the next call. Fails if evicted
+    /// rows cannot be read.
     pub fn take(&mut self, table: &Table, at: Option<i64>) -> Result<RowsAt, EvictedError> {
         if table.has_evicted_rows() {
             self.forget();
@@ -89,8 +91,8 @@ impl Earliest {
         Ok(RowsAt { rows, next })
     }
 
-    /// The same: passes the addresses of the rows to `each`, and gives the least value of the others. An evicted row is fetched.
-    /// Slots may be made meanwhile.
+    /// Takes the due rows as [`Earliest::take`] does: passes their addresses to `each`, and returns the least value of
+    /// the others. An evicted row is fetched. Slots may be made meanwhile.
     pub fn take_each(
         &mut self,
         table: &Table,
@@ -119,22 +121,23 @@ impl Earliest {
         found
     }
 
-    /// How many slots, entries and copies were looked at so far.
+    /// Returns the number of slots, entries and copies that were looked at so far.
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// The next look is at all slots.
+    /// Makes the next look be at all slots.
     fn forget(&mut self) {
         (self.heap, self.touched) = (None, Vec::new());
     }
 
-    /// The value of a row, if the row exists.
+    /// The value of a row, if the row exists and has one.
     fn value(&mut self, table: &Table, row: RowAddress) -> Option<i64> {
         self.looked_at += 1;
+        let (word, bit) = self.null;
         // SAFETY: by the caller of `touch` or from the table's own nodes: a slot, if perhaps of another key by now. No
         // transaction runs.
-        unsafe { table.exists(row).then(|| read(row, self.cell) as i64) }
+        unsafe { (table.exists(row) && read(row, word) & bit == 0).then(|| read(row, self.cell) as i64) }
     }
 
     fn take_of_heap(
@@ -193,12 +196,15 @@ impl Earliest {
         next
     }
 
-    /// Where rows may be evicted, all are read and copied.
+    /// Takes the due rows of a table that may have evicted ones: all rows are read and copied.
     fn take_of_copies(&mut self, table: &Table, at: Option<i64>) -> Result<RowsAt, EvictedError> {
-        let (all, word) = (table.copy_all()?, self.cell / 8);
+        let (all, word, (header, null)) = (table.copy_all()?, self.cell / 8, self.null);
         self.looked_at += all.len() as u64;
         let (mut rows, mut next) = (Image::new(table.shape()), None);
         for row in 0..all.len() {
+            if all.row(row)[header / 8] & null != 0 {
+                continue;
+            }
             let value = all.row(row)[word] as i64;
             if at == Some(value) {
                 rows.push_of(&all, row);
@@ -211,7 +217,7 @@ impl Earliest {
     }
 }
 
-/// The slot of a copied row; the row is fetched if it has none.
+/// Returns the slot of a copied row; the row is fetched if it has none.
 fn address(table: &Table, rows: &Image, row: usize) -> RowAddress {
     let (shape, words) = (table.shape(), rows.row(row));
     let text = |&word: &usize| [if shape.is_text(word) { rows.text(row, word) } else { &[][..] }];

@@ -31,14 +31,14 @@ impl Default for ClockHands {
     }
 }
 
-/// What to evict.
+/// The extent of an eviction.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction {
     /// Share of the slots of each node.
     pub share: f64,
-    /// Whether rows without a mark are only in memory, too.
+    /// A flag: whether rows without a mark are only in memory, too.
     pub keeps_all: bool,
-    /// For tests.
+    /// A bug, for tests.
     pub wrongly: Wrongly,
 }
 
@@ -57,15 +57,15 @@ pub enum Wrongly {
 /// Victims of some nodes.
 pub struct Victims {
     first: usize,
-    /// By node, in the order of their keys' hashes. The hashes are kept, so that removal does not read the rows'
-    /// keys.
+    /// The victims of each node, in the order of their keys' hashes. The hashes are kept, so that removal does not read
+    /// the rows' keys.
     nodes: Vec<Vec<(u64, RowAddress)>>,
     /// The number of rows with a mark when they were chosen.
     marked: usize,
 }
 
 impl Victims {
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.nodes.iter().map(Vec::len).sum()
     }
@@ -189,7 +189,7 @@ impl Table {
         gone
     }
 
-    /// Whether the current version of a victim's row is only in memory.
+    /// Returns whether the current version of a victim's row is only in memory.
     fn is_kept(&self, row: RowAddress, is_marked: bool, eviction: Eviction) -> bool {
         let is_dirty = eviction.keeps_all || is_marked;
         match eviction.wrongly {
@@ -200,7 +200,7 @@ impl Table {
         }
     }
 
-    /// Whether a slot has a mark of either generation.
+    /// Returns whether a slot has a mark of either generation.
     fn is_marked(&self, row: RowAddress) -> bool {
         let marks = self.marks();
         // SAFETY: a slot of this table.

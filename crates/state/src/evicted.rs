@@ -55,12 +55,12 @@ impl Table {
         *nodes = Nodes::new(self.layout(), self.arenas(), Some(evicted));
     }
 
-    /// Whether its rows may be evicted.
+    /// Returns whether its rows may be evicted.
     pub fn has_evicted_rows(&self) -> bool {
         self.nodes().read().evicted.is_some()
     }
 
-    /// The memory that it takes.
+    /// Returns the memory that it takes.
     pub fn memory(&self) -> TableMemory {
         let copied = self.snapshot().bytes();
         let nodes = self.nodes().read();

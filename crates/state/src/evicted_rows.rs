@@ -3,7 +3,7 @@
 use crate::image::Image;
 use std::sync::Arc;
 
-/// Why evicted rows could not be read.
+/// The reason why evicted rows could not be read.
 pub type EvictedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The place of a key that has no row.
@@ -13,17 +13,17 @@ pub const NOWHERE: u32 = u32::MAX;
 pub struct Found {
     /// The rows that exist.
     pub rows: Image,
-    /// By key: the number of its row, or [`NOWHERE`].
+    /// The number of each key's row, by key, or [`NOWHERE`].
     pub places: Vec<u32>,
 }
 
 /// The rows of those keys of a table that have no slot.
 pub trait EvictedRows: Send + Sync {
-    /// The rows of these keys. If they cannot be read, the owner of the run is told before this returns, and releases
-    /// nothing afterwards; the result is then irrelevant.
+    /// Returns the rows of these keys. If they cannot be read, the owner of the run is told before this returns, and
+    /// releases nothing afterwards; the result is then irrelevant.
     fn get(&self, keys: &Image) -> Found;
 
-    /// These rows as they are now, whatever is evicted or fetched later.
+    /// Pins these rows as they are now, whatever is evicted or fetched later.
     fn pin(&self) -> Arc<dyn PinnedRows>;
 }
 
@@ -32,6 +32,6 @@ pub trait PinnedRows: Send + Sync {
     /// Passes all of these rows to `each`, each row once. May also pass rows of keys that had a slot.
     fn each(&self, each: &mut dyn FnMut(Image)) -> Result<(), EvictedError>;
 
-    /// The rows of these keys.
+    /// Returns the rows of these keys.
     fn get(&self, keys: &Image) -> Result<Found, EvictedError>;
 }

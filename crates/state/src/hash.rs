@@ -6,26 +6,26 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const _: () = assert!(VIRTUAL_NODE_COUNT == 256, "the top eight bits of the hash name the node");
 
-/// The hash of a one-word key: a folded 128-bit product (as in wyhash and foldhash).
+/// Returns the hash of a one-word key: a folded 128-bit product (as in wyhash and foldhash).
 #[inline(always)]
 pub fn hash_word(word: u64) -> u64 {
     let product = (word ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
     (product >> 64) as u64 ^ product as u64
 }
 
-/// The hash of a text or bytes key.
+/// Returns the hash of a text or bytes key.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// The hash of a composite key, folded from the hashes of its parts in order.
+/// Returns the hash of a composite key, folded from the hashes of its parts in order.
 #[inline]
 pub fn combine(hash: u64, part: u64) -> u64 {
     hash_word(hash.rotate_left(23) ^ part)
 }
 
-/// The hash of a key from the hashes of its parts: that of a single part, or all of them combined.
+/// Returns the hash of a key from the hashes of its parts: that of a single part, or all of them combined.
 #[inline]
 pub fn hash_parts(mut parts: impl ExactSizeIterator<Item = u64>) -> u64 {
     match parts.len() {
@@ -34,19 +34,19 @@ pub fn hash_parts(mut parts: impl ExactSizeIterator<Item = u64>) -> u64 {
     }
 }
 
-/// The hash of a composite key of words.
+/// Returns the hash of a composite key of words.
 #[inline]
 pub fn hash_of_words(words: impl ExactSizeIterator<Item = u64>) -> u64 {
     hash_parts(words.map(hash_word))
 }
 
-/// The virtual node of a hash: its top bits.
+/// Returns the virtual node of a hash: its top bits.
 #[inline(always)]
 pub fn virtual_node_of(hash: u64) -> usize {
     (hash >> 56) as usize
 }
 
-/// Sixteen bits of a hash that an index keeps as a tag. Other bits choose the node and the bucket. Never 0.
+/// Returns the sixteen bits of a hash that an index keeps as a tag. Other bits choose the node and the bucket. Never 0.
 #[inline(always)]
 pub fn tag_of(hash: u64) -> u16 {
     (hash >> 40) as u16 | 1

@@ -28,7 +28,7 @@ struct Several {
 }
 
 impl Homes {
-    /// Those of workers on these sockets. If all are on one, memory is left to the system.
+    /// Returns the homes of workers on these sockets. If all are on one, memory is left to the system.
     pub fn of(workers: impl IntoIterator<Item = usize>, bind: Bind) -> Homes {
         let mut sockets: Vec<usize> = workers.into_iter().collect();
         sockets.sort_unstable();
@@ -37,7 +37,7 @@ impl Homes {
         Homes((sockets.len() > 1).then(|| Several { sockets: sockets.into(), bind }))
     }
 
-    /// Whether there are several.
+    /// Returns whether there are several homes.
     pub fn are_several(&self) -> bool {
         self.0.is_some()
     }
@@ -46,18 +46,18 @@ impl Homes {
         self.0.as_ref().map_or(1, |several| several.sockets.len())
     }
 
-    /// The number of a virtual node's socket among these.
+    /// Returns the number of a virtual node's socket among these.
     #[inline]
     fn place_of(&self, node: usize) -> usize {
         node * self.count() / VIRTUAL_NODE_COUNT
     }
 
-    /// The socket of a virtual node, if there are several.
+    /// Returns the socket of a virtual node, if there are several.
     pub fn socket_of_node(&self, node: usize) -> Option<usize> {
         self.0.as_ref().map(|several| several.sockets[self.place_of(node)])
     }
 
-    /// The arena of the place-th of them, for blocks with a head.
+    /// Returns the arena of the place-th of them, for blocks with a head.
     fn arena(&self, place: usize, head: usize) -> Arena {
         match &self.0 {
             None => Arena::with_head(head),
@@ -73,18 +73,18 @@ pub struct RowArenas {
 }
 
 impl RowArenas {
-    /// Arenas without blocks; these will have heads of so many bytes.
+    /// Makes arenas without blocks; these will have heads of this number of bytes.
     pub fn new(homes: &Homes, head: usize) -> RowArenas {
         let arenas = (0..homes.count()).map(|place| Mutex::new(homes.arena(place, head))).collect();
         RowArenas { homes: homes.clone(), arenas }
     }
 
-    /// Where they are.
+    /// Returns the sockets that the rows are on.
     pub fn homes(&self) -> &Homes {
         &self.homes
     }
 
-    /// The arena of a virtual node.
+    /// Returns the arena of a virtual node.
     #[inline]
     pub fn of_node(&self, node: usize) -> &Mutex<Arena> {
         &self.arenas[self.homes.place_of(node)]
@@ -95,7 +95,7 @@ impl RowArenas {
         self.arenas.iter().for_each(|arena| arena.lock().blocks().for_each(&mut each));
     }
 
-    /// Bytes of all blocks, as [`Arena::bytes`].
+    /// Returns the bytes of all blocks, as [`Arena::bytes`].
     pub fn bytes(&self) -> usize {
         self.arenas.iter().map(|arena| arena.lock().bytes()).sum()
     }
@@ -120,7 +120,7 @@ impl RowArenas {
     }
 }
 
-/// The socket that a row is on.
+/// Returns the socket that a row is on.
 ///
 /// # Safety
 /// It is a slot of a table whose rows are on several sockets.

@@ -14,7 +14,7 @@ pub struct Image {
     shape: Arc<RowShape>,
     /// Row by row. The word of a text is 0 if the text is empty, else 1 + the offset of its length in `texts`.
     words: Vec<u64>,
-    /// For each text, its length as eight bytes, then its bytes.
+    /// The length of each text as eight bytes, then its bytes.
     texts: Vec<u8>,
 }
 
@@ -25,12 +25,12 @@ pub(crate) enum KeyPart<'a> {
 }
 
 impl Image {
-    /// An image without rows.
+    /// Makes an image without rows.
     pub fn new(shape: &Arc<RowShape>) -> Image {
         Image { shape: shape.clone(), words: Vec::new(), texts: Vec::new() }
     }
 
-    /// An image without rows, with room for this many bytes of them.
+    /// Makes an image without rows, with room for this many bytes of them.
     pub fn with_capacity(shape: &Arc<RowShape>, bytes: usize) -> Image {
         Image { shape: shape.clone(), words: Vec::with_capacity(bytes / 8), texts: Vec::new() }
     }
@@ -41,43 +41,43 @@ impl Image {
         self.texts.clear();
     }
 
-    /// The shape of its rows.
+    /// Returns the shape of its rows.
     #[inline]
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline]
     pub fn len(&self) -> usize {
         self.words.len() / self.shape.words
     }
 
-    /// Whether it has no rows.
+    /// Returns whether the image has no rows.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Bytes of rows and texts.
+    /// Returns the bytes of rows and texts.
     #[inline]
     pub fn bytes(&self) -> usize {
         8 * self.words.len() + self.texts.len()
     }
 
-    /// The words of a row. The word of a text only says whether the text is empty ([`Image::text`]).
+    /// Returns the words of a row. The word of a text only says whether the text is empty ([`Image::text`]).
     #[inline]
     pub fn row(&self, row: usize) -> &[u64] {
         &self.words[row * self.shape.words..(row + 1) * self.shape.words]
     }
 
-    /// Whether a row exists; if not, it is a deletion.
+    /// Returns whether a row exists; if not, it is a deletion.
     #[inline]
     pub fn exists(&self, row: usize) -> bool {
         self.row(row)[0] & EXISTS != 0
     }
 
-    /// The text that a word of a row stands for.
+    /// Returns the text that a word of a row stands for.
     #[inline]
     pub fn text(&self, row: usize, word: usize) -> &[u8] {
         debug_assert!(self.shape.is_text(word));
@@ -86,7 +86,7 @@ impl Image {
         &self.texts[at + 8..at + 8 + length as usize]
     }
 
-    /// The hash of a row's key, by which its slot is found.
+    /// Returns the hash of a row's key, by which its slot is found.
     #[inline]
     pub fn hash(&self, row: usize) -> u64 {
         let part = |&word: &usize| match self.shape.is_text(word) {
@@ -96,7 +96,7 @@ impl Image {
         hash_parts(self.shape.key.iter().map(part))
     }
 
-    /// Whether two rows have the same key.
+    /// Returns whether two rows have the same key.
     #[inline]
     pub fn same_key(&self, row: usize, other: &Image, other_row: usize) -> bool {
         self.shape.key.iter().all(|&word| match self.shape.is_text(word) {
@@ -156,7 +156,7 @@ impl Image {
         }
     }
 
-    /// The rows in the order of their keys' hashes. Of several rows with one key, the last that was added.
+    /// Returns the rows in the order of their keys' hashes. Of several rows with one key, the last that was added.
     pub fn newest(&self) -> Image {
         let mut order: Vec<(u64, u32)> = (0..self.len()).map(|row| (self.hash(row), row as u32)).collect();
         order.sort_unstable();
@@ -171,7 +171,7 @@ impl Image {
         sorted
     }
 
-    /// The image without its deletions.
+    /// Returns the image without its deletions.
     pub fn existing(self) -> Image {
         if (0..self.len()).all(|row| self.exists(row)) {
             return self;

@@ -55,12 +55,12 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index.
+    /// Makes an empty index.
     pub fn new(arena: &Mutex<Arena>) -> Self {
         Index::with_buckets(1, arena)
     }
 
-    /// A placeholder while the index itself is elsewhere. Nothing is found in it, and nothing is inserted.
+    /// Returns a placeholder while the index itself is elsewhere. Nothing is found in it, and nothing is inserted.
     pub fn hollow() -> Self {
         Index { buckets: Words::none(), count: 0, len: 0, displaced: 0 }
     }
@@ -75,7 +75,7 @@ impl Index {
         self.buckets.start().wrapping_byte_add(bucket as usize * BUCKET_BYTES)
     }
 
-    /// The bucket after this one, in a ring.
+    /// Returns the bucket after this one, in a ring.
     #[inline(always)]
     fn behind(&self, bucket: *mut u64) -> *mut u64 {
         let next = bucket.wrapping_add(BUCKET_WORDS);
@@ -87,17 +87,17 @@ impl Index {
         self.count as usize
     }
 
-    /// Number of buckets for this many rows.
+    /// Returns the number of buckets for this many rows.
     fn buckets_for(rows: usize) -> usize {
         (rows * 100).div_ceil(LANES * LOAD_PERCENT_MAX).max(1)
     }
 
-    /// Rows that it can hold without more memory.
+    /// Returns the rows that it can hold without more memory.
     pub fn capacity(&self) -> usize {
         self.bucket_count() * LANES * LOAD_PERCENT_MAX / 100
     }
 
-    /// The place where a search for a hash begins. Prefetches its cache line.
+    /// Returns the place where a search for a hash begins. Prefetches its cache line.
     #[inline(always)]
     pub fn ask(&self, hash: u64) -> Place {
         let bucket = self.bucket(hash);
@@ -119,7 +119,7 @@ impl Index {
         }
     }
 
-    /// The row with this hash for which `is_key` holds.
+    /// Returns the row with this hash for which `is_key` holds.
     #[inline]
     pub fn find(&self, hash: u64, mut is_key: impl FnMut(RowAddress) -> bool) -> Option<RowAddress> {
         let home = self.bucket(hash);
@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    /// Removes a row that is in it.
+    /// Removes a row that is in the index.
     pub fn remove(&mut self, hash: u64, row: RowAddress) {
         let mut bucket = self.bucket(hash);
         loop {
@@ -161,8 +161,8 @@ impl Index {
         }
     }
 
-    /// The row with this hash for which `is_key` holds, and whether it was inserted now. An inserted row comes from
-    /// `make`. `rehash` returns the hash of a row that is in the index.
+    /// Returns the row with this hash for which `is_key` holds, and whether it was inserted now. An inserted row comes
+    /// from `make`. `rehash` returns the hash of a row that is in the index.
     #[inline]
     pub fn find_or_insert(
         &mut self,
@@ -194,7 +194,7 @@ impl Index {
         self.place(hash, address);
     }
 
-    /// Whether the next row needs more memory.
+    /// Returns whether the next row needs more memory.
     #[inline(always)]
     fn is_full(&self) -> bool {
         (self.len + 1) * 100 > self.bucket_count() * LANES * LOAD_PERCENT_MAX
@@ -230,7 +230,7 @@ impl Index {
         unsafe { arena.lock().give_back(old.buckets) };
     }
 
-    /// The home bucket of the row in a lane. The hash bits stored in the lane mostly suffice to find it.
+    /// Returns the home bucket of the row in a lane. The hash bits stored in the lane mostly suffice to find it.
     #[inline(always)]
     fn home(&self, word: u64, rehash: impl Fn(RowAddress) -> u64) -> *mut u64 {
         let least = word >> ADDRESS_BITS << (u32::BITS - HASH_BITS);
@@ -261,7 +261,7 @@ impl Index {
         self.displaced += 1;
     }
 
-    /// If many rows are displaced, moves them nearer to their home buckets, as far as there is room now.
+    /// Moves displaced rows nearer to their home buckets, if there are many, as far as there is room now.
     pub fn settle(&mut self, rehash: impl Fn(RowAddress) -> u64) {
         if self.displaced * 100 <= self.len * DISPLACED_PERCENT_MAX {
             return;
@@ -320,15 +320,15 @@ impl Index {
         (0..self.bucket_count()).map(|b| self.buckets.start().wrapping_add(b * BUCKET_WORDS))
     }
 
-    /// All rows, in no useful order.
+    /// Returns all rows, in no useful order.
     pub fn rows(&self) -> impl Iterator<Item = RowAddress> + '_ {
         // SAFETY: the lanes of rows.
         let row = |bucket: *mut u64, lane| address_of(unsafe { taken(bucket, lane) }.1);
         self.buckets().flat_map(move |bucket| lanes(taken_lanes(bucket)).map(move |lane| row(bucket, lane)))
     }
 
-    /// All rows, one from each bucket before the second from any. Removing rows in this order leaves the buckets
-    /// about equally full, and a new row mostly fits where one was just removed.
+    /// Returns all rows, one from each bucket before the second from any. Removing rows in this order leaves the
+    /// buckets about equally full, and a new row mostly fits where one was just removed.
     pub fn rows_by_lane(&self) -> impl Iterator<Item = RowAddress> + '_ {
         (0..LANES).flat_map(move |lane| {
             let lane = self.buckets.start().wrapping_add(TAG_WORDS + lane);
@@ -339,18 +339,18 @@ impl Index {
         })
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub fn bytes(&self) -> usize {
         self.buckets.len() * 8
     }
 }
 
-/// In place of a row that may be in a bucket after this one. No row has this address.
+/// The entry in place of a row that may be in a bucket after this one. No row has this address.
 pub const ELSEWHERE: RowAddress = 1;
 
 static EMPTY: [u64; BUCKET_WORDS] = [0; BUCKET_WORDS];
 
-/// Where a search for a hash begins.
+/// The place where a search for a hash begins.
 #[derive(Clone, Copy)]
 pub struct Place {
     bucket: *const u64,
@@ -361,9 +361,9 @@ impl Place {
     /// A bucket without rows.
     pub const NOWHERE: Place = Place { bucket: EMPTY.as_ptr(), tag: 1 };
 
-    /// The row in the bucket whose tag matches: nearly always the right one, to be checked against the key. If no tag
-    /// matches, any row of the bucket, or 0. If `MISSES` are frequent, it then says whether the row can exist: 0 if
-    /// not, [`ELSEWHERE`] if it may be in a bucket after this one. Prefetches the cache line that the check will
+    /// Returns the row in the bucket whose tag matches: nearly always the right one, to be checked against the key. If
+    /// no tag matches, any row of the bucket, or 0. If `MISSES` are frequent, it then says whether the row can exist: 0
+    /// if not, [`ELSEWHERE`] if it may be in a bucket after this one. Prefetches the cache line that the check will
     /// need: the row, or the next bucket.
     #[inline(always)]
     pub fn guess<const MISSES: bool>(&self) -> RowAddress {
@@ -383,14 +383,14 @@ impl Place {
     }
 }
 
-/// The word of a lane: the row's address, and some bits of its hash.
+/// Returns the word of a lane: the row's address, and some bits of its hash.
 #[inline(always)]
 fn word_of(hash: u64, address: RowAddress) -> u64 {
     debug_assert!(address >> ADDRESS_BITS == 0, "an address of a process");
     address | u64::from(hash as u32 >> (u32::BITS - HASH_BITS)) << ADDRESS_BITS
 }
 
-/// The address in a lane's word.
+/// Returns the address in a lane's word.
 #[inline(always)]
 fn address_of(word: u64) -> RowAddress {
     word & ((1 << ADDRESS_BITS) - 1)
@@ -398,7 +398,7 @@ fn address_of(word: u64) -> RowAddress {
 
 const LANE_MASK: u32 = (1 << LANES) - 1;
 
-/// A bit for each of the eight lanes that equals `tag`. The last two lanes never equal a tag.
+/// Returns a bit for each of the eight lanes that equals `tag`. The last two lanes never equal a tag.
 #[inline(always)]
 fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -414,27 +414,27 @@ fn matching_lanes(bucket: *const u64, tag: u16) -> u32 {
     (0..8).fold(0, |lanes, lane| lanes | (unsafe { *bucket.cast::<u16>().add(lane) == tag } as u32) << lane)
 }
 
-/// Whether a row overflowed past a bucket because it was full.
+/// Returns whether a row overflowed past a bucket because it was full.
 #[inline(always)]
 fn has_overflowed(bucket: *const u64) -> bool {
     // SAFETY: the last of eight lanes of a bucket.
     unsafe { *bucket.cast::<u16>().add(OVERFLOW_LANE) != 0 }
 }
 
-/// A bit for each lane of a bucket that holds a row.
+/// Returns a bit for each lane of a bucket that holds a row.
 #[inline(always)]
 fn taken_lanes(bucket: *const u64) -> u32 {
     free_lanes(bucket) ^ LANE_MASK
 }
 
-/// A bit for each lane of a bucket that holds a displaced row.
+/// Returns a bit for each lane of a bucket that holds a displaced row.
 #[inline(always)]
 fn displaced_lanes(bucket: *const u64) -> u32 {
     // SAFETY: one of the eight lanes of a bucket.
     u32::from(unsafe { *bucket.cast::<u16>().add(DISPLACED_LANE) } >> 1)
 }
 
-/// The lanes of these bits.
+/// Returns the lanes of these bits.
 #[inline(always)]
 fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -468,7 +468,7 @@ unsafe fn write_lane(bucket: *mut u64, lane: usize, tag: u16, word: u64) {
     }
 }
 
-/// The tag and the word of a lane.
+/// Returns the tag and the word of a lane.
 ///
 /// # Safety
 /// It is one of the six of a bucket.
@@ -504,13 +504,13 @@ fn count_overflow(bucket: *mut u64, more: bool) {
     }
 }
 
-/// Whether a bucket has a lane without a row.
+/// Returns whether a bucket has a lane without a row.
 #[inline(always)]
 fn has_room(bucket: *const u64) -> bool {
     free_lanes(bucket) != 0
 }
 
-/// A bit for each lane of a bucket without a row.
+/// Returns a bit for each lane of a bucket without a row.
 #[inline(always)]
 fn free_lanes(bucket: *const u64) -> u32 {
     matching_lanes(bucket, 0) & LANE_MASK

@@ -20,9 +20,9 @@ pub struct KeyCell {
 pub trait KeySet: Sized {
     /// A key.
     type Key: Copy + Default;
-    /// The keys of a range of accesses.
+    /// Returns the keys of a range of accesses.
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = Self::Key>;
-    /// The key at one place.
+    /// Returns the key at one place.
     #[inline]
     fn key_at(&self, i: usize) -> Self::Key {
         self.range(i..i + 1).next().expect("one place, one key")
@@ -30,7 +30,7 @@ pub trait KeySet: Sized {
     fn hash(&self, key: Self::Key) -> u64;
     /// Prefetches the key at a place.
     fn ask(&self, place: usize);
-    /// The hashes of the keys at these places.
+    /// Returns the hashes of the keys at these places.
     fn hashes(&self, places: &[usize]) -> Vec<u64> {
         places.iter().map(|&i| self.hash(self.key_at(i))).collect()
     }
@@ -39,11 +39,11 @@ pub trait KeySet: Sized {
     fn write(&self, key: Self::Key, row: RowAddress) -> usize;
     /// Adds a row with this key and no other content.
     fn copy(&self, key: Self::Key, image: &mut Image);
-    /// All keys, if each is one word.
+    /// Returns all keys, if each is one word.
     fn words(&self) -> Option<impl Iterator<Item = u64> + Clone> {
         None::<std::iter::Empty<u64>>
     }
-    /// The word of a key, if it is one word.
+    /// Returns the word of a key, if it is one word.
     fn word(&self, _key: Self::Key) -> Option<u64> {
         None
     }
@@ -218,7 +218,7 @@ impl KeySet for CompositeKeys<'_> {
             combine(hash, part)
         })
     }
-    /// Column by column, so that the column's type is not tested for each key.
+    /// Returns the hashes of keys, computed column by column, so that the column's type is not tested for each key.
     fn hashes(&self, places: &[usize]) -> Vec<u64> {
         fn add(hashes: &mut [u64], places: &[usize], part: impl Fn(usize) -> u64) {
             hashes.iter_mut().zip(places).for_each(|(hash, &i)| *hash = combine(*hash, part(i)));

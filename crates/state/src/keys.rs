@@ -20,7 +20,7 @@ pub struct KeyTexts<'a> {
 }
 
 impl<'a> KeyTexts<'a> {
-    /// From slices.
+    /// Makes key texts of slices.
     pub fn new(texts: &'a [&'a [u8]]) -> Self {
         KeyTexts { texts }
     }
@@ -31,7 +31,7 @@ impl<'a> KeyTexts<'a> {
         ask_for(self.texts, i)
     }
 
-    /// The text of one access.
+    /// Returns the text of one access.
     #[inline(always)]
     pub fn get(&self, i: usize) -> &'a [u8] {
         self.texts[i]

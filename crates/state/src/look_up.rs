@@ -102,7 +102,7 @@ fn compare<const MISSES: bool, K: KeySet>(
     }
 }
 
-/// The row of a key that was not where the search began.
+/// Returns the row of a key that was not where the search began.
 #[cold]
 #[inline(never)]
 fn find<K: KeySet>(shards: &Shards<'_>, keys: &K, key: K::Key) -> Option<RowAddress> {

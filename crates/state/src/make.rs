@@ -121,7 +121,7 @@ impl Table {
         }
     }
 
-    /// The slot of a key with this hash, and whether it was made now.
+    /// Returns the slot of a key with this hash, and whether it was made now.
     #[inline(always)]
     fn find_or_insert<K: KeySet>(&self, held: &mut Held<'_>, keys: &K, key: K::Key, hash: u64) -> (RowAddress, bool) {
         let Nodes { direct, evicted, .. } = held.nodes;
@@ -175,7 +175,7 @@ impl Table {
     }
 }
 
-/// Keys sorted by virtual node; within a node, in their order.
+/// Returns the keys sorted by virtual node; within a node, in their order.
 fn by_node(hashes: &[u64], places: &[usize]) -> Vec<Wanted> {
     let mut next = [0; VIRTUAL_NODE_COUNT];
     hashes.iter().for_each(|&hash| next[virtual_node_of(hash)] += 1);

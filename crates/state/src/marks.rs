@@ -19,15 +19,15 @@ use crate::sync::{self, AtomicU64, Ordering, word_at};
 /// The generation of a change: up to a snapshot, or after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generation {
-    /// Up to the first snapshot, and from every second one to the next.
+    /// The generation up to the first snapshot, and from every second one to the next.
     #[default]
     Even,
-    /// Between these.
+    /// The generation from the first snapshot to the second, from the third to the fourth, and so on.
     Odd,
 }
 
 impl Generation {
-    /// The generation after the next snapshot.
+    /// Returns the generation after the next snapshot.
     pub fn next(self) -> Generation {
         match self {
             Generation::Even => Generation::Odd,
@@ -48,12 +48,12 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// The marks for rows of this layout.
+    /// Returns the marks for rows of this layout.
     pub fn of(layout: &RowLayout) -> Marks {
         Marks { shift: layout.size().min(64).ilog2() }
     }
 
-    /// Bytes of a block's head.
+    /// Returns the bytes of a block's head.
     pub fn bytes(self) -> usize {
         MAPS * self.map_bytes()
     }
@@ -67,7 +67,7 @@ impl Marks {
         self.map_bytes() / 8
     }
 
-    /// The block of a row, and the number of its bit in a bitmap of that block.
+    /// Returns the block of a row, and the number of its bit in a bitmap of that block.
     #[inline(always)]
     pub fn place(self, row: RowAddress) -> (usize, usize) {
         let inside = row as usize & (BLOCK_BYTES - 1);
@@ -133,7 +133,7 @@ impl Marks {
         unsafe { self.take_from(row, USED) }
     }
 
-    /// Whether a row is marked.
+    /// Returns whether a row is marked.
     ///
     /// # Safety
     /// As [`Marks::set`].
@@ -154,12 +154,12 @@ impl Marks {
         unsafe { self.take_from(row, generation as usize) }
     }
 
-    /// The first word of a block's bitmap.
+    /// Returns the first word of a block's bitmap.
     fn first(self, block: *const u8, generation: Generation) -> *const AtomicU64 {
         block.wrapping_add(head_of(block.addr()) + generation as usize * self.map_bytes()).cast()
     }
 
-    /// Number of marked rows of a block.
+    /// Returns the number of marked rows of a block.
     ///
     /// # Safety
     /// `block` has a head of [`Marks::bytes`] for marks.

@@ -12,7 +12,7 @@ pub const BLOCK_BYTES: usize = 2 << 20;
 const LINE_WORDS: usize = 8;
 /// The distance between two places where a block's head may lie.
 const HEAD_STEP: usize = 8 << 10;
-/// Before a block's head, a cache line that holds the socket it is bound to.
+/// The size of the cache line before a block's head that holds the socket it is bound to, bytes.
 const HOME_BYTES: usize = 8 * LINE_WORDS;
 /// The base-2 logarithm of the number of these places, all in the first half of a block.
 const HEAD_PLACES_LOG: u32 = 7;
@@ -30,7 +30,7 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// No words.
+    /// Returns a run of no words.
     pub fn none() -> Words {
         Words { start: std::ptr::null_mut(), len: 0 }
     }
@@ -41,7 +41,7 @@ impl Words {
         self.start
     }
 
-    /// Number of words.
+    /// Returns the number of words.
     #[allow(clippy::len_without_is_empty, reason = "only in the place of others")]
     pub fn len(&self) -> usize {
         self.len
@@ -69,8 +69,8 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena whose blocks have a head: this many zeroed bytes for another use, which an address in a run leads to.
-    /// The head lies at [`head_of`] the block, which begins at the multiple of [`BLOCK_BYTES`] below the address.
+    /// Makes an arena whose blocks have a head: this many zeroed bytes for another use, which an address in a run leads
+    /// to. The head lies at [`head_of`] the block, which begins at the multiple of [`BLOCK_BYTES`] below the address.
     pub fn with_head(head: usize) -> Arena {
         assert!(head.is_multiple_of(8 * LINE_WORDS) && head < BLOCK_BYTES / 4, "a head is whole lines of a block");
         let mut arena = Arena::default();
@@ -78,7 +78,7 @@ impl Arena {
         arena
     }
 
-    /// The same, of blocks that are bound to a socket.
+    /// Makes an arena whose blocks have heads and are bound to a socket.
     pub fn on_socket(head: usize, socket: usize, bind: Bind) -> Arena {
         assert!(head > 0, "a block says before its head on which socket it is");
         let mut arena = Arena::with_head(head);
@@ -86,12 +86,12 @@ impl Arena {
         arena
     }
 
-    /// The blocks.
+    /// Returns the blocks.
     pub fn blocks(&self) -> impl Iterator<Item = *const u8> + '_ {
         self.blocks.iter().map(|(block, _)| block.cast_const())
     }
 
-    /// Bytes of all blocks, except those of the last one that were not cut yet.
+    /// Returns the bytes of all blocks, except those of the last one that were not cut yet.
     pub fn bytes(&self) -> usize {
         let behind_head = self.head_ahead().map_or(0, |head| BLOCK_BYTES - self.after_head(head));
         self.blocks.iter().map(|(_, layout)| layout.size()).sum::<usize>() - self.room().len() - behind_head
@@ -117,7 +117,7 @@ impl Arena {
         }
     }
 
-    /// A run of `len` zeroed words, at least one.
+    /// Returns a run of `len` zeroed words, at least one.
     pub fn cut(&mut self, len: usize) -> Words {
         let words = self.cut_words(len);
         #[cfg(feature = "loom")]
@@ -158,8 +158,8 @@ impl Arena {
         }
     }
 
-    /// A free run of 2^class words, from the smallest run that is large enough; the upper halves of that run stay
-    /// free.
+    /// Returns a free run of 2^class words, from the smallest run that is large enough; the upper halves of that run
+    /// stay free.
     fn take_free(&mut self, class: usize) -> Option<*mut u64> {
         let found = (class..self.free.len()).find(|&larger| !self.free[larger].is_empty())?;
         let start = self.free[found].pop()?;
@@ -174,18 +174,18 @@ impl Arena {
         self.free[class].push(start);
     }
 
-    /// Where the head of the last block, and what is before it, lies, if the block was not cut up to there.
+    /// Returns the place of the last block's head with what is before it, unless the block was used beyond that place.
     fn head_ahead(&self) -> Option<usize> {
         let head = head_of(self.blocks.last()?.0.addr()) - HOME_BYTES;
         (self.head > 0 && self.used <= head).then_some(head)
     }
 
-    /// Where a head ends that begins here, with what is before it.
+    /// Returns the end of a head that begins here, with what is before it.
     fn after_head(&self, head: usize) -> usize {
         head + HOME_BYTES + self.head
     }
 
-    /// The part of the last block that is cut next, up to its head or its end.
+    /// Returns the part of the last block that is cut next, up to its head or its end.
     fn room(&self) -> Range<usize> {
         let end = self.blocks.last().map_or(0, |(_, layout)| layout.size());
         self.used..self.head_ahead().unwrap_or(end)
@@ -246,7 +246,7 @@ impl Drop for Arena {
 mod system {
     use super::{BLOCK_BYTES, Layout, handle_alloc_error};
 
-    /// A zeroed block of pages.
+    /// Returns a zeroed block of pages.
     pub fn allocate(layout: Layout) -> *mut u8 {
         let bytes = layout.size() + BLOCK_BYTES;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -282,7 +282,7 @@ mod system {
 mod system {
     use super::{Layout, handle_alloc_error};
 
-    /// A zeroed block.
+    /// Returns a zeroed block.
     pub fn allocate(layout: Layout) -> *mut u8 {
         // SAFETY: blocks are not empty.
         let block = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -299,20 +299,20 @@ mod system {
     }
 }
 
-/// The offset of a block's head. It differs between blocks, so that block heads do not compete for the same cache
-/// sets.
+/// Returns the offset of a block's head. It differs between blocks, so that block heads do not compete for the same
+/// cache sets.
 #[inline(always)]
 pub fn head_of(block: usize) -> usize {
     let number = (block / BLOCK_BYTES) as u32;
     (number.wrapping_mul(0x9e37_79b9) >> (u32::BITS - HEAD_PLACES_LOG)) as usize * HEAD_STEP + HOME_BYTES
 }
 
-/// Where a block holds the socket that it is bound to.
+/// Returns the place at which a block holds the socket that it is bound to.
 fn home_of(block: usize) -> *mut u64 {
     (block + head_of(block) - HOME_BYTES) as *mut u64
 }
 
-/// The socket that the block of this address is bound to.
+/// Returns the socket that the block of this address is bound to.
 ///
 /// # Safety
 /// The address lies in a run that was cut from an arena on a socket.
@@ -351,7 +351,7 @@ pub fn advise_huge<T>(array: &mut [T]) {
     }
 }
 
-/// Advice only: if the system has no huge pages, small ones are used.
+/// Advises the system to use huge pages; if it has none, small ones are used.
 fn advise(start: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     // SAFETY: this advice changes no content, whatever the range.
@@ -362,8 +362,8 @@ fn advise(start: *mut u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// From this size, in bytes, rows or an array of their addresses no longer fit the second-level cache beside all
-/// other data.
+/// The size from which rows or an array of their addresses no longer fit the second-level cache beside all other data,
+/// bytes.
 pub(crate) const FAR: usize = 256 << 10;
 
 /// Prefetches a cache line into the second-level cache. A processor fetches twice as many lines at once into it as

@@ -26,7 +26,7 @@ pub const SHARDS: usize = if cfg!(feature = "loom") { 2 } else { 8 };
 /// Virtual nodes of a shard.
 const SHARD_NODES: usize = VIRTUAL_NODE_COUNT / SHARDS;
 
-/// With fewer slots than this, sweeping is not worth the pause.
+/// The number of slots below which sweeping is not worth the pause.
 pub const SWEEP_SLOTS_MIN: usize = 1 << 16;
 
 /// The rows of all virtual nodes, and their indexes.
@@ -42,7 +42,7 @@ pub struct Nodes {
     pub sweep_at: usize,
     /// Source of the rows of keys without a slot, if rows may be evicted.
     pub evicted: Option<Arc<dyn EvictedRows>>,
-    /// Whether some nodes are elsewhere: while the lock is held, or for ever after a panic.
+    /// A flag: whether some nodes are elsewhere: while the lock is held, or for ever after a panic.
     pub torn: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Arenas {
 pub struct Shards<'a>([RwLockReadGuard<'a, Shard>; SHARDS]);
 
 impl Nodes {
-    /// The nodes of a table without rows in memory.
+    /// Makes the nodes of a table without rows in memory.
     pub fn new(layout: &RowLayout, arenas: &Arenas, evicted: Option<Arc<dyn EvictedRows>>) -> Nodes {
         let shard = || Shard {
             indexes: std::array::from_fn(|_| Index::new(&arenas.indexes)),
@@ -81,12 +81,12 @@ impl Nodes {
         }
     }
 
-    /// The number of the shard where the next maker of slots begins.
+    /// Returns the number of the shard where the next maker of slots begins.
     pub fn turn(&self) -> usize {
         self.makers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Number of slots, except those that are being made.
+    /// Returns the number of slots, except those that are being made.
     pub fn slots(&self) -> usize {
         self.slots.load(Ordering::Relaxed)
     }
@@ -102,22 +102,22 @@ impl Nodes {
         assert!(gone <= before, "no more slots go than there are");
     }
 
-    /// All shards, locked to read; no slots can be made meanwhile.
+    /// Returns all shards, locked to read; no slots can be made meanwhile.
     pub fn all_shards(&self) -> Shards<'_> {
         Shards(std::array::from_fn(|shard| self.shards[shard].read()))
     }
 
-    /// The shard of a virtual node, locked to read.
+    /// Returns the shard of a virtual node, locked to read.
     pub fn shard_with(&self, node: usize) -> RwLockReadGuard<'_, Shard> {
         self.shards[shard_of(node)].read()
     }
 
-    /// The index and the rows of a virtual node.
+    /// Returns the index and the rows of a virtual node.
     pub fn node_mut(&mut self, node: usize) -> (&mut Index, &mut Rows) {
         self.shards[shard_of(node)].get_mut().node_mut(node)
     }
 
-    /// The indexes and the rows of some virtual nodes.
+    /// Returns the indexes and the rows of some virtual nodes.
     pub fn nodes_mut(&mut self, nodes: Range<usize>) -> impl Iterator<Item = (&mut Index, &mut Rows)> {
         assert!(nodes.end <= VIRTUAL_NODE_COUNT, "a table has these nodes");
         let shards = self.shards.iter_mut().map(RwLock::get_mut);
@@ -141,19 +141,19 @@ impl Nodes {
 }
 
 impl Shard {
-    /// The index of one of its virtual nodes.
+    /// Returns the index of one of its virtual nodes.
     #[inline(always)]
     pub fn index(&self, node: usize) -> &Index {
         &self.indexes[node % SHARD_NODES]
     }
 
-    /// The rows of one of its virtual nodes.
+    /// Returns the rows of one of its virtual nodes.
     #[inline(always)]
     pub fn rows(&self, node: usize) -> &Rows {
         &self.rows[node % SHARD_NODES]
     }
 
-    /// The index and the rows of one of its virtual nodes.
+    /// Returns the index and the rows of one of its virtual nodes.
     #[inline(always)]
     pub fn node_mut(&mut self, node: usize) -> (&mut Index, &mut Rows) {
         (&mut self.indexes[node % SHARD_NODES], &mut self.rows[node % SHARD_NODES])
@@ -161,7 +161,7 @@ impl Shard {
 }
 
 impl Arenas {
-    /// New arenas, of rows on these sockets.
+    /// Makes empty arenas, of rows on these sockets.
     pub fn new(layout: &RowLayout, homes: &Homes) -> Arenas {
         Arenas { indexes: Mutex::default(), rows: RowArenas::new(homes, Marks::of(layout).bytes()) }
     }
@@ -179,7 +179,7 @@ impl Arenas {
 }
 
 impl Shards<'_> {
-    /// The index of the virtual node of a hash.
+    /// Returns the index of the virtual node of a hash.
     #[inline(always)]
     pub fn index_of(&self, hash: u64) -> &Index {
         let node = virtual_node_of(hash);
@@ -187,7 +187,7 @@ impl Shards<'_> {
     }
 }
 
-/// The shard of a virtual node.
+/// Returns the shard of a virtual node.
 #[inline(always)]
 pub fn shard_of(node: usize) -> usize {
     node / SHARD_NODES

@@ -13,7 +13,7 @@ const PLACES: usize = 2;
 /// A place without a word.
 const FREE: u32 = u32::MAX;
 
-/// The numbers of distinct words in the order of the words; none if they are in order already.
+/// Returns the numbers of distinct words in the order of the words; none if they are in order already.
 pub fn order_of(words: &[i64]) -> Option<Vec<u32>> {
     assert!(u32::try_from(words.len()).is_ok(), "rows have numbers of 32 bits");
     if words.is_sorted() {

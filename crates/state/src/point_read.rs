@@ -15,16 +15,16 @@ use tidemill_model::Value;
 
 /// Rows of some keys as they were at the end of an epoch.
 pub struct PointRead {
-    /// Those that were in memory and exist.
+    /// The rows that were in memory and exist.
     found: Image,
     /// The keys that had no slot.
     missing: Image,
-    /// Where rows may be evicted, and a key had no slot: the rows on the medium.
+    /// The rows on the medium, if rows may be evicted and a key had no slot.
     evicted: Option<Arc<dyn PinnedRows>>,
 }
 
 impl PointRead {
-    /// The rows that exist, in no order. Fails if evicted rows cannot be read.
+    /// Returns the rows that exist, in no order. Fails if evicted rows cannot be read.
     pub fn rows(&self) -> Result<Image, EvictedError> {
         let mut rows = Image::new(self.found.shape());
         rows.append(&self.found);
@@ -39,7 +39,7 @@ impl PointRead {
 }
 
 impl Table {
-    /// Keys to be read, given the value of each key column. Panics where a value is of another type.
+    /// Makes an image of keys to be read, given the value of each key column. Panics where a value is of another type.
     pub fn key_image<'a>(&self, keys: impl IntoIterator<Item = &'a [Value]>) -> Image {
         let mut image = Image::new(self.shape());
         for key in keys {
@@ -78,7 +78,8 @@ impl Table {
         PointRead { found, missing, evicted }
     }
 
-    /// Where the array of one-word keys covers a key: its slot, 0 if it has none.
+    /// Returns the slot of a key that the array of one-word keys covers, 0 if it has none; none if the array does not
+    /// cover it.
     fn direct_slot(&self, nodes: &Nodes, keys: &Image, key: usize) -> Option<RowAddress> {
         let &[word] = self.shape().key.as_slice() else { return None };
         let word = keys.row(key)[word];

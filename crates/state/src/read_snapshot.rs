@@ -46,7 +46,8 @@ const PIECE: usize = 16_384;
 /// The read snapshots of a table that are open.
 #[derive(Default)]
 pub struct Readers {
-    /// Their number. Written by the threads that begin and end them; read by those that access epochs.
+    /// The number of open read snapshots. Written by the threads that begin and end them; read by those that access
+    /// epochs.
     count: AtomicUsize,
     open: Mutex<Vec<Arc<ReadSnapshot>>>,
 }
@@ -54,7 +55,7 @@ pub struct Readers {
 /// A whole table as it was at the end of an epoch.
 pub struct ReadSnapshot {
     progress: Mutex<Progress>,
-    /// Where rows may be evicted: those that were not in memory at the beginning, and others.
+    /// The rows that were not in memory at the beginning, and others, if rows may be evicted.
     evicted: Option<Arc<dyn PinnedRows>>,
 }
 
@@ -64,7 +65,7 @@ struct Progress {
     blocks: Vec<usize>,
     /// The number of the block that was looked at last.
     last: usize,
-    /// For each block, a bit per row: whether it was copied, or is not part of the snapshot.
+    /// A bit for each row, by block: whether it was copied, or is not part of the snapshot.
     taken: Vec<u64>,
     /// Copies that were made for epochs; none after the reader took them.
     saved: Option<Copies>,
@@ -78,7 +79,7 @@ impl Progress {
         Progress { marks, blocks, last: 0, taken, saved: Some(Copies::default()) }
     }
 
-    /// The word and the bit of a row, if its block was there at the beginning.
+    /// Returns the word and the bit of a row, if its block was there at the beginning.
     #[inline]
     fn bit(&mut self, row: RowAddress) -> Option<(&mut u64, u64)> {
         let (block, bit) = self.marks.place(row);
@@ -101,7 +102,7 @@ impl Progress {
         })
     }
 
-    /// Only the slots that there are now are part of the snapshot.
+    /// Limits the snapshot to the slots that there are now.
     fn keep_only(&mut self, nodes: &Nodes) {
         self.taken.fill(u64::MAX);
         nodes.each_row(|row| {
@@ -136,7 +137,7 @@ impl Table {
         snapshot
     }
 
-    /// Whether a read snapshot is open.
+    /// Returns whether a read snapshot is open.
     #[inline]
     pub fn is_read(&self) -> bool {
         self.readers().count.load(Ordering::Acquire) > 0
@@ -148,7 +149,7 @@ impl Table {
         self.read_nodes(snapshot, 0..VIRTUAL_NODE_COUNT, each)
     }
 
-    /// The same, if only some virtual nodes had rows in memory at the beginning.
+    /// Reads some virtual nodes, if only some had rows in memory at the beginning.
     pub fn read_nodes(
         &self,
         snapshot: &ReadSnapshot,
@@ -169,7 +170,7 @@ impl Table {
             };
             let chunks = (0..).find(|&chunk| !copy(chunk));
             debug_assert!(chunks.is_some(), "a node's chunks come to an end");
-            // Where rows may be evicted, the newest of each key is picked out of all.
+            // Full pieces are passed on, unless evicted rows may come: then each key's newest row is picked from all.
             if is_whole && rows.len() >= PIECE {
                 each(&rows);
                 rows.clear();

@@ -50,7 +50,7 @@ pub struct RecentKeys {
 }
 
 impl RecentKeys {
-    /// As [`Table::resolve`], always with the same table.
+    /// Finds rows as [`Table::resolve`] does, always with the same table.
     pub fn resolve(&mut self, table: &Table, keys: &Keys<'_>, out: &mut [RowAddress]) {
         if self.pause > 0 || keys.nulls.is_some() || table.is_direct() {
             self.pause = self.pause.saturating_sub(keys.len);

@@ -43,7 +43,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows yet, of `row_size` bytes each.
+    /// Makes rows of `row_size` bytes each, none yet.
     pub fn new(row_size: usize) -> Self {
         Rows { row_size, chunks: Vec::new(), next: 0, end: 0, free: Vec::new() }
     }
@@ -52,7 +52,7 @@ impl Rows {
         chunk.len() * 8 / self.row_size
     }
 
-    /// Rows of the last chunk that were not allocated yet.
+    /// Returns the rows of the last chunk that were not allocated yet.
     fn left(&self) -> usize {
         (self.end - self.next) as usize / self.row_size
     }
@@ -68,7 +68,7 @@ impl Rows {
         prefetch(row as *const u8);
     }
 
-    /// A slot with all words zero.
+    /// Returns a slot with all words zero.
     #[inline]
     pub fn allocate(&mut self, arena: &Mutex<Arena>) -> RowAddress {
         if let Some(address) = self.free.pop() {
@@ -95,7 +95,7 @@ impl Rows {
         self.chunks.push(chunk);
     }
 
-    /// The slots of a chunk that were ever allocated; released ones are zero. None after the last chunk.
+    /// Returns the slots of a chunk that were ever allocated; released ones are zero. None after the last chunk.
     pub fn chunk(&self, chunk: usize) -> Option<impl Iterator<Item = RowAddress> + '_> {
         let words = self.chunks.get(chunk)?;
         let left = if chunk + 1 == self.chunks.len() { self.left() } else { 0 };
@@ -103,7 +103,7 @@ impl Rows {
         Some((0..self.rows_in(words) - left).map(move |row| start + (row * self.row_size) as RowAddress))
     }
 
-    /// Takes a slot back and zeroes it.
+    /// Zeroes a slot and makes it free again.
     ///
     /// # Safety
     /// `address` is a slot of this node, and nothing refers to it any more.
@@ -116,25 +116,25 @@ impl Rows {
         self.free.push(address);
     }
 
-    /// Whether all words of a slot are zero.
+    /// Returns whether all words of a slot are zero.
     fn is_zero(&self, address: RowAddress) -> bool {
         // SAFETY: a slot of this node that no thread uses.
         (0..self.row_size).step_by(8).all(|offset| unsafe { read(address, offset) } == 0)
     }
 
-    /// Whether an address is a slot of this node.
+    /// Returns whether an address is a slot of this node.
     fn has(&self, address: RowAddress) -> bool {
         let of = |chunk: &Words| address.checked_sub(chunk.start() as RowAddress);
         let is_in = |at: u64| (at as usize).is_multiple_of(self.row_size);
         self.chunks.iter().any(|chunk| of(chunk).is_some_and(|at| at < 8 * chunk.len() as u64 && is_in(at)))
     }
 
-    /// Bytes of slots that can be allocated without more memory.
+    /// Returns the bytes of slots that can be allocated without more memory.
     pub fn free_bytes(&self) -> usize {
         (self.free.len() + self.left()) * self.row_size
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len() * 8).sum()
     }

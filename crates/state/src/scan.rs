@@ -27,18 +27,18 @@ pub enum CellValue<'a> {
 }
 
 impl CellValue<'_> {
-    /// Whether it stands somewhere in the order of values: no value and NaN do not.
+    /// Returns whether it has a place in the order of values: no value and NaN have none.
     fn has_place(&self) -> bool {
         *self != CellValue::None && self.partial_cmp(self).is_some()
     }
 }
 
-/// What rows are looked for by a column.
+/// The condition on a column by which rows are looked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Search<'a> {
-    /// Those with this value.
+    /// The rows with this value.
     Same(CellValue<'a>),
-    /// Those with a value within bounds, both included; a bound of no value bounds nothing.
+    /// The rows with a value within bounds, both included; a bound of no value bounds nothing.
     Between(CellValue<'a>, CellValue<'a>),
 }
 
@@ -123,7 +123,8 @@ impl Table {
         }
     }
 
-    /// A part of the key of a row, by its number: a word or a text, which stays where it is until slots are freed.
+    /// Returns a part of the key of a row, by its number: a word or a text, which stays where it is until slots are
+    /// freed.
     ///
     /// # Safety
     /// `row` is a row of this table, found since slots were freed last.
@@ -153,7 +154,7 @@ impl Table {
         parts.fold(Ordering::Equal, Ordering::then)
     }
 
-    /// Values without a place come last in both directions.
+    /// Compares two rows by the value of a column: values without a place come last in both directions.
     fn compare_by(&self, order: &Order, left: RowAddress, right: RowAddress) -> Ordering {
         let (left, right) = (self.comparable(left, order.column), self.comparable(right, order.column));
         match (left.partial_cmp(&right), order.direction) {
@@ -164,7 +165,7 @@ impl Table {
         }
     }
 
-    /// The value of a cell of an existing row that no thread writes. The text lives until the row is written.
+    /// Returns the value of a cell of an existing row that no thread writes. The text lives until the row is written.
     pub(crate) fn comparable<'a>(&self, row: RowAddress, column: usize) -> CellValue<'a> {
         let (header, bit) = self.layout().null_bit(column);
         // SAFETY: by the callers a slot of this table, which owns live blobs (invariant 4).
@@ -182,7 +183,7 @@ impl Table {
     }
 }
 
-/// The columns of conditions, and what is looked for in them.
+/// Returns the columns of conditions, and what is looked for in them.
 fn searches<'a>(conditions: &[Condition], values: &[CellValue<'a>]) -> Vec<(usize, Search<'a>)> {
     let mut values = values.iter().copied();
     let mut next = || values.next().expect("each value of a selection is given");

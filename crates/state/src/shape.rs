@@ -15,7 +15,7 @@ pub struct RowShape {
 }
 
 impl RowShape {
-    /// The shape of a table's rows.
+    /// Returns the shape of a table's rows.
     pub fn of(table: &Table) -> RowShape {
         let layout = RowLayout::of(table);
         let word = |column: usize| layout.cell(column) / 8;
@@ -27,7 +27,7 @@ impl RowShape {
         }
     }
 
-    /// Whether a word stands for a text.
+    /// Returns whether a word stands for a text.
     #[inline]
     pub fn is_text(&self, word: usize) -> bool {
         self.texts.contains(&word)

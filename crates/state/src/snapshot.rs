@@ -37,8 +37,8 @@ const AHEAD: usize = 16;
 /// The state of a table's snapshot.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Whether a snapshot is in progress. Written by the thread that begins and ends it; read by the threads that
-    /// access epochs.
+    /// A flag: whether a snapshot is in progress. Written by the thread that begins and ends it; read by the threads
+    /// that access epochs.
     open: AtomicBool,
     progress: Mutex<Progress>,
     /// Copies, by virtual node, that were made before the node's turn. Written only by the thread that takes the
@@ -49,7 +49,7 @@ pub struct Snapshot {
 #[derive(Default)]
 struct Progress {
     generation: Generation,
-    /// Whether all rows are taken, not only those that changed.
+    /// A flag: whether all rows are taken, not only those that changed.
     whole: bool,
     /// Copies that were made before the turn of their node, and were not moved to `apart` yet.
     saved: Option<Copies>,
@@ -58,7 +58,7 @@ struct Progress {
 }
 
 impl Snapshot {
-    /// Bytes that it has copied and not yet handed over.
+    /// Returns the bytes that it has copied and not yet handed over.
     pub fn bytes(&self) -> usize {
         let saved = self.progress.lock().saved.as_ref().map_or(0, Copies::bytes);
         saved + self.apart.lock().iter().map(Image::bytes).sum::<usize>()
@@ -66,7 +66,7 @@ impl Snapshot {
 }
 
 impl Table {
-    /// Upper bound on the rows that a snapshot in progress has still to hand over.
+    /// Returns an upper bound on the rows that a snapshot in progress has still to hand over.
     pub fn snapshot_rows(&self) -> usize {
         let progress = self.snapshot().progress.lock();
         // SAFETY: blocks that rows are cut from have marks as their heads.
@@ -109,7 +109,7 @@ impl Table {
         snapshot.open.store(true, Ordering::Release);
     }
 
-    /// Whether a checkpoint's snapshot is in progress.
+    /// Returns whether a checkpoint's snapshot is in progress.
     #[inline]
     pub fn is_in_snapshot(&self) -> bool {
         self.snapshot().open.load(Ordering::Acquire)
@@ -155,7 +155,7 @@ impl Table {
         }
     }
 
-    /// The rows of a virtual node in the snapshot in progress, by hash. Each node is captured once.
+    /// Returns the rows of a virtual node in the snapshot in progress, by hash. Each node is captured once.
     ///
     /// # Safety
     /// Between the accesses of epochs, [`Table::save`] is called for each epoch's rows before its access begins.

@@ -49,7 +49,7 @@ pub struct Table {
     clock_hands: Mutex<ClockHands>,
     /// Counts sweeps and evictions. A cache of addresses is valid only while the count stays the same.
     sweeps: AtomicU64,
-    /// Whether most keys of the last lookup had no slot.
+    /// A flag: whether most keys of the last lookup had no slot.
     misses: AtomicBool,
 }
 
@@ -58,19 +58,19 @@ pub struct Table {
 pub struct TableStats {
     /// Slots: of existing rows, and of keys that were touched and have no row.
     pub slots: usize,
-    /// Bytes of rows, without text outside them.
+    /// The bytes of the rows, without text that lies outside them.
     pub row_bytes: usize,
     /// Bytes of indexes.
     pub index_bytes: usize,
 }
 
 impl Table {
-    /// An empty table; the system says where its rows are.
+    /// Makes an empty table; the system says where its rows are.
     pub fn new(definition: &tidemill_plan::Table) -> Self {
         Table::with_homes(definition, &Homes::default())
     }
 
-    /// An empty table whose rows are on these sockets.
+    /// Makes an empty table whose rows are on these sockets.
     pub fn with_homes(definition: &tidemill_plan::Table, homes: &Homes) -> Self {
         let layout = RowLayout::of(definition);
         let key = definition
@@ -101,12 +101,12 @@ impl Table {
         }
     }
 
-    /// The definition that it was made from.
+    /// Returns the definition that it was made from.
     pub fn definition(&self) -> &tidemill_plan::Table {
         &self.definition
     }
 
-    /// The layout of its rows.
+    /// Returns the layout of its rows.
     pub fn layout(&self) -> &RowLayout {
         &self.layout
     }
@@ -162,7 +162,7 @@ impl Table {
         self.misses.store(made * MOST > out.len(), Ordering::Relaxed);
     }
 
-    /// As `resolve_by`, for a table with evicted rows.
+    /// Finds rows as `resolve_by` does, for a table with evicted rows.
     fn resolve_evicted<K: KeySet>(
         &self,
         evicted: &dyn EvictedRows,
@@ -212,13 +212,13 @@ impl Table {
         self.text_bytes.add(text_bytes);
     }
 
-    /// The key in a row, if it is one word.
+    /// Returns the key in a row, if it is one word.
     pub(crate) fn word_of_row(&self, row: RowAddress) -> u64 {
         // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
         unsafe { read(row, self.key[0].offset) }
     }
 
-    /// The hash of the key of a row: [`crate::hash_word`] of a single number.
+    /// Returns the hash of the key of a row: [`crate::hash_word`] of a single number.
     ///
     /// # Safety
     /// `row` is a row of this table, found since the rows that were evicted last went.
@@ -226,7 +226,7 @@ impl Table {
         self.hash_of_row(row)
     }
 
-    /// The hash of the key in a row.
+    /// Returns the hash of the key in a row.
     pub(crate) fn hash_of_row(&self, row: RowAddress) -> u64 {
         let part = |cell: &KeyCell| {
             // SAFETY: `row` is a slot of this table; key cells never change (invariant 2).
@@ -237,24 +237,24 @@ impl Table {
         hash_parts(self.key.iter().map(part))
     }
 
-    /// Whether keys are looked up without hashing and without reading a row.
+    /// Returns whether keys are looked up without hashing and without reading a row.
     pub(crate) fn is_direct(&self) -> bool {
         self.nodes.read().direct.len() > 0
     }
 
-    /// Whether its rows are too many for the second-level cache. True while a thread holds the whole table, which may
-    /// take milliseconds.
+    /// Returns whether its rows are too many for the second-level cache. True while a thread holds the whole table,
+    /// which may take milliseconds.
     pub fn is_far(&self) -> bool {
         self.nodes.try_read().is_none_or(|nodes| nodes.slots() * self.layout.size() >= FAR)
     }
 
-    /// The count of sweeps and evictions. Read when none can be in progress.
+    /// Returns the count of sweeps and evictions. Read when none can be in progress.
     pub(crate) fn sweeps(&self) -> u64 {
         self.sweeps.load(Ordering::Acquire)
     }
 
-    /// Whether enough slots were made since the last sweep that another may pay. False while a thread holds the whole
-    /// table.
+    /// Returns whether enough slots were made since the last sweep that another may pay. False while a thread holds the
+    /// whole table.
     pub fn wants_sweep(&self) -> bool {
         let wants =
             |nodes: &Nodes| nodes.slots() >= nodes.sweep_at && nodes.evicted.is_none() && !self.is_in_snapshot();
@@ -313,7 +313,7 @@ impl Table {
         self.sweeps.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether a key is one word.
+    /// Returns whether a key is one word.
     fn has_word_keys(&self) -> bool {
         matches!(*self.key, [KeyCell { text: false, .. }])
     }
@@ -325,12 +325,12 @@ impl Table {
         self.texts.iter().map(free).sum()
     }
 
-    /// The memory of its texts. Each thread that makes or frees texts counts them there.
+    /// Returns the memory of its texts. Each thread that makes or frees texts counts them there.
     pub fn text_bytes(&self) -> &TextBytes {
         &self.text_bytes
     }
 
-    /// The size of the table.
+    /// Returns the size of the table.
     pub fn stats(&self) -> TableStats {
         let nodes = self.nodes.read();
         let mut stats = TableStats { slots: nodes.slots(), row_bytes: 0, index_bytes: nodes.direct.bytes() };
@@ -341,12 +341,12 @@ impl Table {
         stats
     }
 
-    /// The shape of copies of its rows.
+    /// Returns the shape of copies of its rows.
     pub fn shape(&self) -> &Arc<RowShape> {
         &self.shape
     }
 
-    /// The cells of the key.
+    /// Returns the cells of the key.
     pub(crate) fn key_cells(&self) -> &[KeyCell] {
         &self.key
     }
@@ -432,7 +432,7 @@ impl Table {
         nodes.sweep_at = nodes.sweep_at.max(2 * nodes.slots());
     }
 
-    /// The slot of a copied row's key, if it has one.
+    /// Returns the slot of a copied row's key, if it has one.
     pub(crate) fn find_slot(&self, nodes: &Nodes, image: &Image, row: usize) -> Option<RowAddress> {
         let hash = image.hash(row);
         let is_key = |slot: RowAddress| {
@@ -457,7 +457,7 @@ impl Drop for Table {
     }
 }
 
-/// Null keys have no slot, and none is made for them. `out` has the keys from `first` on.
+/// Passes over null keys: they have no row in `out`, and none is made for them. `out` has the keys from `first` on.
 fn pass_nulls(nulls: Option<&[bool]>, first: usize, out: &mut [RowAddress], missing: &mut Vec<usize>) {
     if let Some(nulls) = nulls {
         missing.retain(|&i| !nulls[i]);

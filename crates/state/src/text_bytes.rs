@@ -29,7 +29,7 @@ impl TextBytes {
         }
     }
 
-    /// Bytes of all blobs.
+    /// Returns the bytes of all blobs.
     pub fn get(&self) -> usize {
         (self.0.load(Ordering::Relaxed) as isize).max(0) as usize
     }

@@ -20,7 +20,7 @@ use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{ColumnType, Schema, Type, VIRTUAL_NODE_COUNT, Value};
 use tidemill_plan::Column;
 
-/// Why rows cannot be preloaded into a table.
+/// The reason why rows cannot be preloaded into a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreloadError {
@@ -53,7 +53,7 @@ pub enum PreloadError {
 }
 
 impl Table {
-    /// The schema of [`Table::to_batch`]: the table's columns.
+    /// Returns the schema of [`Table::to_batch`]: the table's columns.
     pub fn schema(&self) -> Schema {
         Schema::scalars(self.definition().columns.iter().map(|c| (c.name.as_str(), c.ty)))
     }
@@ -85,7 +85,7 @@ impl Table {
         Ok(())
     }
 
-    /// The columns of a batch, with empty windows if it has none.
+    /// Returns the columns of a batch, with empty windows if it has none.
     fn arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
         let columns = &self.definition().columns;
         if batch.num_columns() == columns.len() {
@@ -159,7 +159,8 @@ impl Table {
         }
     }
 
-    /// All existing rows, sorted by key. Call it while no transaction runs. Fails if evicted rows cannot be read.
+    /// Returns all existing rows, sorted by key. Call it while no transaction runs. Fails if evicted rows cannot be
+    /// read.
     pub fn to_batch(&self) -> Result<RecordBatch, EvictedError> {
         let rows = self.image_batch(&self.copy_all()?);
         Ok(self.sorted(&[rows]))
@@ -190,7 +191,7 @@ impl Table {
         Ok(all)
     }
 
-    /// Batches of [`Table::schema`] with different keys as one, sorted by key.
+    /// Makes one batch, sorted by key, of batches of [`Table::schema`] with different keys.
     pub fn sorted(&self, batches: &[RecordBatch]) -> RecordBatch {
         let schema = arrow_schema(&self.schema());
         let rows = match batches {
@@ -253,7 +254,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// The order of two rows: words as whole numbers, texts by their bytes.
+    /// Returns the order of two rows: words as whole numbers, texts by their bytes.
     fn compare(&self, a: usize, b: usize) -> Ordering {
         match self {
             Cells::Words { words, .. } => (words[a] as i64).cmp(&(words[b] as i64)),
@@ -269,7 +270,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The order of two rows by their keys.
+/// Returns the order of two rows by their keys.
 fn compare(keys: &[Cells<'_>], a: usize, b: usize) -> Ordering {
     keys.iter().map(|key| key.compare(a, b)).fold(Ordering::Equal, Ordering::then)
 }

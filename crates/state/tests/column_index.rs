@@ -7,7 +7,7 @@ use tidemill_plan::{Column, Condition, Direction, Order, Selection, Table as Def
 use tidemill_random::Random;
 use tidemill_state::{CellValue, ColumnIndex, EXISTS, KeyColumn, Keys, RowAddress, Table};
 
-/// Which condition a search has, and its words; none is no value.
+/// The condition of a search, and its words; none is no value.
 type Sought = (bool, [Option<i64>; 2]);
 
 /// A table of an int key and an int that may be null, an index over it, and the values as they are.
@@ -26,6 +26,8 @@ impl Subject {
             key: vec![0],
             indexes: vec![vec![1]],
             groups: None,
+            was: None,
+            expire: None,
             is_hidden: false,
         });
         Subject { table, indexes: vec![ColumnIndex::new(vec![1])], values: BTreeMap::new() }

@@ -15,6 +15,8 @@ fn numbers() -> Table {
         key: vec![0],
         indexes: vec![],
         groups: None,
+        was: None,
+        expire: None,
         is_hidden: false,
     })
 }
@@ -109,7 +111,7 @@ fn it_finds_what_a_look_at_all_rows_finds() {
     }
 }
 
-/// How much each of a thousand looks costs that takes one row and puts another in.
+/// Returns the cost of each of a thousand looks that take one row and put another in.
 fn cost(rows: u64) -> u64 {
     let mut subject = Subject::new();
     subject.set(&Vec::from_iter((0..rows).map(|key| (key, Some(1 + key as i64)))));
@@ -144,4 +146,29 @@ fn old_entries_do_not_pile_up() {
     }
     // Each touch is looked at once, each old entry at most once, and of 20 looks one is at all rows.
     assert!(subject.earliest.looked_at() - before <= 250 * 1_000, "{}", subject.earliest.looked_at());
+}
+
+#[test]
+fn a_row_whose_value_is_null_is_not_found() {
+    let mut subject = Subject::new();
+    // With a look at all slots, and with a heap.
+    for round in 0..2 {
+        subject.set(&[(1, Some(5)), (2, Some(7)), (3, Some(9))]);
+        let key = [1];
+        let mut row: [RowAddress; 1] = [0];
+        subject.table.resolve(&Keys { columns: &[KeyColumn::Words(&key)], nulls: None, len: 1 }, &mut row);
+        // SAFETY: a slot of the table; the test has one thread.
+        unsafe {
+            let (offset, bit) = subject.table.layout().null_bit(1);
+            let word = (row[0] as *mut u64).add(offset / 8);
+            word.write(word.read() | bit);
+            subject.earliest.touch(&row);
+        }
+        subject.values.remove(&1);
+        assert_eq!(subject.least(), Some(7));
+        assert!(subject.take(Some(5)).is_empty(), "round {round}");
+        assert_eq!(subject.take(Some(7)), [2], "round {round}");
+        subject.set(&[(2, None)]);
+        subject.take(None);
+    }
 }

@@ -21,7 +21,8 @@ struct Store {
     rows: Mutex<BTreeMap<String, u64>>,
     asked: Mutex<Vec<String>>,
     shape: Mutex<Option<Arc<RowShape>>>,
-    /// What a reader of pinned rows waits for, if it does: it says that it waits, and goes on when it is told to.
+    /// The gate at which a reader of pinned rows waits, if there is one: it says that it waits, and goes on when it is
+    /// told to.
     gate: Mutex<Option<Gate>>,
 }
 
@@ -114,7 +115,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// A table with this many rows, all evicted.
+    /// Makes a table with this many rows, all evicted.
     fn new(count: u64) -> Subject {
         let column = |name: &str, ty| Column::new(name, ColumnType::required(ty));
         let columns = vec![column("key", Type::Str), column("value", Type::Int)];
@@ -124,6 +125,8 @@ impl Subject {
             key: vec![0],
             indexes: vec![],
             groups: None,
+            was: None,
+            expire: None,
             is_hidden: false,
         });
         let store = Arc::new(Store::default());
@@ -214,7 +217,7 @@ impl Subject {
         slots
     }
 
-    /// Whether the table has the expected content.
+    /// Returns whether the table has the expected content.
     fn holds(&self) -> bool {
         is_of(&self.table, &self.table.to_batch().expect("the store reads"), &self.model)
     }
@@ -235,13 +238,13 @@ impl Subject {
         (unsafe { self.table.read_keys(&image) }, model)
     }
 
-    /// Whether the rows of keys are those of then.
+    /// Returns whether the rows of keys are those of the time when the read began.
     fn has_rows_of_then(&self, (read, model): &(PointRead, BTreeMap<String, u64>)) -> bool {
         let rows = read.rows().expect("the store reads");
         is_of(&self.table, &self.table.sorted(&[self.table.image_batch(&rows)]), model)
     }
 
-    /// Whether what was begun to be read has the content of then.
+    /// Returns whether a read that was begun has the content of the time when it began.
     fn is_as_then(&self, (snapshot, model): &(Arc<ReadSnapshot>, BTreeMap<String, u64>)) -> bool {
         let rows = all_rows(&self.table, snapshot);
         self.table.end_read(snapshot);
@@ -249,7 +252,7 @@ impl Subject {
     }
 }
 
-/// Whether a batch of a table has these rows.
+/// Returns whether a batch of a table has these rows.
 fn is_of(table: &Table, batch: &RecordBatch, model: &BTreeMap<String, u64>) -> bool {
     let expected = model.iter().map(|(key, value)| vec![Value::Str(key.clone()), Value::Int(*value as i64)]);
     rows(batch, &table.schema()) == expected.collect::<Vec<_>>()
@@ -275,7 +278,8 @@ fn rows_are_read_once_until_they_are_evicted() {
     assert_eq!(subject.store.asked.lock().len(), keys.len());
 }
 
-/// Of twenty evicted rows some are in memory again, two have another value, and one is deleted; the least go one after the other.
+/// Some of twenty evicted rows are in memory again, two have another value, and one is deleted; the least go one after
+/// the other.
 #[test]
 fn the_earliest_rows_are_found_wherever_they_are() {
     let mut subject = Subject::new(20);
@@ -390,7 +394,7 @@ fn random_epochs_checkpoints_and_evictions() {
     }
 }
 
-/// The rows of a read snapshot, sorted.
+/// Returns the rows of a read snapshot, sorted.
 fn all_rows(table: &Table, snapshot: &ReadSnapshot) -> RecordBatch {
     let mut pieces = Vec::new();
     table.read(snapshot, &mut |rows| pieces.push(table.image_batch(rows))).expect("the store reads");
@@ -471,7 +475,7 @@ fn nothing_is_captured_behind_a_broken_eviction() {
     assert!(why.downcast_ref::<&str>().is_some_and(|why| why.contains("broken off")));
 }
 
-/// What an assertion says, if one fails.
+/// Returns the message of the assertion that fails; none if none does.
 fn asserted(run: impl FnOnce()) -> Option<String> {
     let panic = std::panic::catch_unwind(AssertUnwindSafe(run)).err()?;
     let text = panic.downcast_ref::<String>().cloned();

@@ -38,6 +38,8 @@ fn numbers() -> Arc<Table> {
         key: vec![0],
         indexes: vec![],
         groups: None,
+        was: None,
+        expire: None,
         is_hidden: false,
     }))
 }

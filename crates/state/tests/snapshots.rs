@@ -17,6 +17,8 @@ fn numbers() -> Table {
         key: vec![0],
         indexes: vec![],
         groups: None,
+        was: None,
+        expire: None,
         is_hidden: false,
     })
 }
@@ -123,7 +125,7 @@ fn a_whole_snapshot_has_every_row_and_no_deletion() {
     assert_eq!(captured, (0..1_000).step_by(2).map(|key| (key, Some(key))).collect());
 }
 
-/// The rows of a read snapshot.
+/// Returns the rows of a read snapshot.
 fn read(table: &Table, snapshot: &Arc<ReadSnapshot>) -> BTreeMap<u64, u64> {
     let mut image = Image::new(table.shape());
     table.read(snapshot, &mut |rows| image.append(rows)).expect("no row is evicted");

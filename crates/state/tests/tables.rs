@@ -22,6 +22,8 @@ fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
         key: (0..key.len()).collect(),
         indexes: vec![],
         groups: None,
+        was: None,
+        expire: None,
         is_hidden: false,
     }
 }
@@ -235,12 +237,12 @@ fn preload_gives_back_what_it_got_sorted_by_key() {
     assert_eq!(format!("{:?}", contents(&copied(&table))), format!("{records:?}"));
 }
 
-/// A copy of the table, made from a snapshot of it, filled in three shares.
+/// Returns a copy of the table, made from a snapshot of it, filled in three shares.
 fn copied(table: &Table) -> Table {
     copied_to(table, &Homes::default())
 }
 
-/// The same, on these sockets.
+/// Returns a copy of the table on these sockets.
 fn copied_to(table: &Table, homes: &Homes) -> Table {
     let copy = Table::with_homes(table.definition(), homes);
     // SAFETY: the tests run no transactions.
@@ -384,7 +386,7 @@ fn a_sweep_frees_missing_rows_and_their_slots_are_used_again() {
     assert_eq!(table.stats().slots, 1_000);
     assert_eq!(resolve_words(&table, &(0..1_000).collect::<Vec<_>>()), kept, "rows that exist stay where they are");
     assert_eq!(contents(&table), live);
-    // The same number of other keys, several times, needs no more memory.
+    // Several times, as many other keys need no more memory.
     for round in 1..4 {
         let others: Vec<u64> = missing.iter().map(|k| k + round * 1_000_000).collect();
         let rows = resolve_words(&table, &others);
@@ -611,6 +613,8 @@ fn windows_that_are_none_are_refused() {
             key: vec![0],
             indexes: vec![],
             groups: None,
+            was: None,
+            expire: None,
             is_hidden: false,
         });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
@@ -656,7 +660,7 @@ fn a_row_is_on_the_socket_of_its_virtual_node() {
     }
 }
 
-/// A table with these rows.
+/// Returns a table with these rows.
 fn table_of(keys: &[u64]) -> Table {
     let table = numbers();
     let records: Vec<_> = keys.iter().map(|&key| vec![Value::Int(key as i64), Value::Int(1)]).collect();

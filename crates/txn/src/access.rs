@@ -12,8 +12,8 @@ use std::ops::Range;
 pub struct RowId(pub u64);
 
 impl RowId {
-    /// A hash of the row: both halves of a 128-bit product, folded. Row identities are made by the engine (table and
-    /// slot number), not by users, so it need not withstand an adversary, only regular strides.
+    /// Returns a hash of the row: both halves of a 128-bit product, folded. Row identities are made by the engine
+    /// (table and slot number), not by users, so it need not withstand an adversary, only regular strides.
     #[inline]
     pub fn hashed(self) -> u64 {
         let product = u128::from(self.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
@@ -42,22 +42,22 @@ impl<'a> Accesses<'a> {
         Accesses { op_start, rows }
     }
 
-    /// The number of transactions.
+    /// Returns the number of transactions.
     pub fn transactions(self) -> usize {
         self.op_start.len() - 1
     }
 
-    /// First slot of each transaction, and the end.
+    /// Returns the first slot of each transaction, and the end.
     pub fn op_start(self) -> &'a [u32] {
         self.op_start
     }
 
-    /// The row of each slot.
+    /// Returns the row of each slot.
     pub fn rows(self) -> &'a [RowId] {
         self.rows
     }
 
-    /// The rows that one transaction accesses, in the order it names them.
+    /// Returns the rows that one transaction accesses, in the order it names them.
     pub fn rows_of(self, transaction: usize) -> &'a [RowId] {
         &self.rows[self.op_start[transaction] as usize..self.op_start[transaction + 1] as usize]
     }
@@ -77,7 +77,7 @@ impl Default for AccessBuffer {
 }
 
 impl AccessBuffer {
-    /// A buffer without transactions.
+    /// Makes a buffer without transactions.
     pub fn new() -> Self {
         Self::default()
     }
@@ -94,17 +94,17 @@ impl AccessBuffer {
         self.op_start.push(u32::try_from(self.rows.len()).expect("the slots of an epoch are numbered by u32"));
     }
 
-    /// The number of accesses of all transactions.
+    /// Returns the number of accesses of all transactions.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no accesses.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The accesses, borrowed.
+    /// Returns the accesses, borrowed.
     pub fn accesses(&self) -> Accesses<'_> {
         Accesses::new(&self.op_start, &self.rows)
     }
@@ -131,7 +131,7 @@ mod tests {
             let hashes: Vec<u64> = (0..1 << 12).map(|at| RowId(at * stride).hashed()).collect();
             for shift in [0, 52] {
                 let ends: HashSet<u64> = hashes.iter().map(|hash| hash >> shift & 0xfff).collect();
-                // Of as many random values 63 % would differ.
+                // Among this many random values 63 % would differ.
                 assert!(ends.len() > (1 << 12) / 4, "stride {stride}, from bit {shift}: {} differ", ends.len());
             }
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Items by bucket, in the order in which they came inside each.
 #[derive(Clone, Debug, Default)]
 pub struct Buckets {
-    /// Where each bucket begins, and the end.
+    /// The start of each bucket in `items`, and the end.
     starts: Vec<u32>,
     items: Vec<u32>,
 }
@@ -34,22 +34,22 @@ impl Buckets {
         assert!(self.starts.last() == Some(&(all as u32)), "every item is in one bucket");
     }
 
-    /// The number of buckets.
+    /// Returns the number of buckets.
     pub fn count(&self) -> u32 {
         self.starts.len().saturating_sub(1) as u32
     }
 
-    /// All items, bucket after bucket.
+    /// Returns all items, bucket after bucket.
     pub fn items(&self) -> &[u32] {
         &self.items
     }
 
-    /// The places of a bucket among the items.
+    /// Returns the places of a bucket among the items.
     pub fn bounds(&self, bucket: u32) -> Range<u32> {
         self.starts[bucket as usize]..self.starts[bucket as usize + 1]
     }
 
-    /// The items of a bucket.
+    /// Returns the items of a bucket.
     pub fn of(&self, bucket: u32) -> &[u32] {
         let bounds = self.bounds(bucket);
         &self.items[bounds.start as usize..bounds.end as usize]

@@ -27,21 +27,21 @@ const NONE: u32 = u32::MAX;
 /// The units of an epoch by chain. Reused from epoch to epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Chains {
-    /// By chain, its units.
+    /// The units of each chain, by chain.
     units: Buckets,
-    /// By chain, those that wait for it, each once.
+    /// The chains that wait for each chain, each once, by chain.
     told: Buckets,
-    /// By chain, how many it waits for.
+    /// The number of chains that each chain waits for, by chain.
     pending: Vec<u32>,
     building: Building,
 }
 
-/// What is needed while chains are found. Chains that are not merged yet are *rows*.
+/// Buffers for finding chains. Chains that are not merged yet are *rows*.
 #[derive(Clone, Debug, Default)]
 struct Building {
     /// Slot → the number of its chain in the graph.
     chain_of_slot: Vec<u32>,
-    /// That number → the row, or [`NONE`] where no unit is of it.
+    /// The row of each chain, by that number, or [`NONE`] if the chain has no unit.
     row_of_chain: Vec<u32>,
     /// Unit → its row, and in the end its chain.
     of_unit: Vec<u32>,
@@ -72,7 +72,7 @@ impl Chains {
         edges.iter().for_each(|&(_, to)| pending[to as usize] += 1);
     }
 
-    /// The units of a chain, in position order.
+    /// Returns the units of a chain, in position order.
     pub fn units_of(&self, chain: u32) -> &[u32] {
         self.units.of(chain)
     }
@@ -138,11 +138,11 @@ impl Building {
 /// The strongly connected components of a graph.
 #[derive(Clone, Debug, Default)]
 struct Components {
-    /// By node, when it was found; [`NONE`] before.
+    /// The number of each node in the order of finding, by node; [`NONE`] before it is found.
     found: Vec<u32>,
-    /// By node, the earliest that is known to be reached from it, of those whose component is not complete.
+    /// The earliest node that is known to be reached from each node, of those whose component is not complete, by node.
     reaches: Vec<u32>,
-    /// By node, its component, in the order of completion; [`NONE`] before.
+    /// The component of each node, in the order of completion, by node; [`NONE`] before.
     component: Vec<u32>,
     /// Nodes whose component is not complete, in the order of finding.
     open: Vec<u32>,
@@ -181,7 +181,7 @@ impl Components {
         self.count
     }
 
-    /// The component of a node, such that edges lead to larger numbers.
+    /// Returns the component of a node, such that edges lead to larger numbers.
     fn number(&self, node: u32) -> u32 {
         self.count - 1 - self.component[node as usize]
     }
@@ -198,7 +198,7 @@ impl Components {
         *reaches = found.min(*reaches);
     }
 
-    /// All edges of the last node of the path were followed.
+    /// Leaves the last node of the path, as all of its edges were followed.
     fn leave(&mut self, node: u32) {
         self.path.pop();
         let reaches = self.reaches[node as usize];
@@ -229,7 +229,7 @@ mod tests {
     /// Row, part, whether it is written.
     type Access = (u64, u32, bool);
 
-    /// The chains of transactions of so many parts, as units and edges.
+    /// Returns the chains of transactions of these numbers of parts, as units and edges.
     fn chains(transactions: &[(u8, Vec<Access>)], verdicts: Verdicts) -> (Chains, Graph, Flow) {
         let (mut epoch, mut uses) = (AccessBuffer::new(), UseBuffer::default());
         for (parts, accesses) in transactions {
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(told(&chains), [(0, 1)]);
     }
 
-    /// Where the verdict comes first, the rows of a transaction wait for each other; where it does not, they do not.
+    /// The rows of a transaction wait for each other if the verdict comes first, and otherwise do not.
     #[test]
     fn a_verdict_ties_chains_together_where_it_comes_first() {
         let transfers = vec![(2, vec![(0, 0, true), (1, 1, true)]); 2];

@@ -20,19 +20,19 @@ pub struct Parameter {
 /// Dependencies by kind. All counts are of the whole epoch that was surveyed, not per transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edges {
-    /// From each operation of a row to the next one, proxy operations left out (Definition 4).
+    /// Edges from each operation of a row to the next one, proxy operations left out (Definition 4).
     pub temporal: u32,
-    /// From the last write before a parameter to the write that needs it (Definition 5). A parameter that no earlier
-    /// transaction of the epoch writes gives no edge.
+    /// Edges from the last write before a parameter to the write that needs it (Definition 5). A parameter that no
+    /// earlier transaction of the epoch writes gives no edge.
     pub parametric: u32,
-    /// Of a path through each transaction's operations, proxy operations left out (Definition 6).
+    /// The edges of a path through each transaction's operations, proxy operations left out (Definition 6).
     pub logical: u32,
-    /// Whether parametric edges between chains close a circle (§4.2.2). What stays within a chain closes none.
+    /// A flag: whether parametric edges between chains close a circle (§4.2.2). What stays within a chain closes none.
     pub is_cyclic: bool,
 }
 
 impl Edges {
-    /// All three kinds.
+    /// Returns the sum of all three kinds.
     pub fn sum(&self) -> u64 {
         u64::from(self.temporal) + u64::from(self.parametric) + u64::from(self.logical)
     }
@@ -82,8 +82,8 @@ fn logical(graph: &Graph, is_proxy: &[bool]) -> u32 {
     (0..graph.transactions()).map(|t| operations(t).saturating_sub(1)).sum()
 }
 
-/// Whether directed edges between this many nodes close a circle. Repeatedly removes nodes without incoming edges; the
-/// nodes of circles remain (Kahn, "Topological sorting of large networks", CACM 1962).
+/// Returns whether directed edges between this many nodes close a circle. Repeatedly removes nodes without incoming
+/// edges; the nodes of circles remain (Kahn, "Topological sorting of large networks", CACM 1962).
 fn leads_back(mut edges: Vec<(u32, u32)>, nodes: usize) -> bool {
     edges.sort_unstable();
     edges.dedup();
@@ -133,7 +133,7 @@ mod tests {
         (vec![(row, true)], vec![])
     }
 
-    /// What one row has decides about the write of the other.
+    /// Returns a transaction in which the value of one row decides about the write of the other.
     fn transfer(from: u64, to: u64) -> Transaction {
         (vec![(from, true), (to, true)], vec![(0, 1)])
     }

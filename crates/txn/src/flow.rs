@@ -29,24 +29,24 @@ const WRITES: u32 = 1 << 31;
 /// The most parts that a transaction may have, its verdict operation not counted.
 pub const PARTS_MAX: usize = 30;
 
-/// How a transaction uses a slot: which parts use it, and whether it is written.
+/// The use of a slot by its transaction: which parts use it, and whether it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use(u32);
 
 impl Use {
-    /// Used by the parts whose bits are set: by one at the most, if it is written.
+    /// Makes the use of a row by the parts whose bits are set: by one at the most, if it is written.
     pub fn new(parts: u32, writes: bool) -> Self {
         debug_assert!(parts < 1 << PARTS_MAX, "parts {parts:#b}, more than {PARTS_MAX}");
         debug_assert!(!writes || parts.count_ones() <= 1, "parts {parts:#b} use a slot that one of them writes");
         Use(parts | if writes { WRITES } else { 0 })
     }
 
-    /// The bits of the parts.
+    /// Returns the bits of the parts.
     pub fn parts(self) -> u32 {
         self.0 & !WRITES
     }
 
-    /// Whether a part uses the slot.
+    /// Returns whether a part uses the slot.
     #[inline]
     pub fn by(self, part: u32) -> bool {
         self.0 >> part & 1 == 1
@@ -62,12 +62,12 @@ impl Use {
         }
     }
 
-    /// The use by a transaction that is whole.
+    /// Returns the use by a transaction that is whole.
     pub(crate) fn whole(self) -> Use {
         Use(self.0 & WRITES)
     }
 
-    /// Whether any part writes the slot.
+    /// Returns whether any part writes the slot.
     pub fn writes(self) -> bool {
         self.0 & WRITES != 0
     }
@@ -79,9 +79,9 @@ pub type Parts = u8;
 /// The uses of an epoch's slots and the parts of its transactions; cleared and filled again for each epoch.
 #[derive(Clone, Debug, Default)]
 pub struct UseBuffer {
-    /// By slot.
+    /// The use of each access, by slot.
     pub uses: Vec<Use>,
-    /// By transaction.
+    /// The parts of each transaction, by transaction.
     pub parts: Vec<Parts>,
 }
 
@@ -93,16 +93,16 @@ impl UseBuffer {
     }
 }
 
-/// When transactions in parts are judged. A whole transaction votes as it runs.
+/// The time at which transactions in parts are judged. A whole transaction votes as it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdicts {
-    /// By a verdict operation, before any other transaction reads what its parts have written: the verdict operation
+    /// A verdict operation judges before any other transaction reads what the parts have written: the verdict operation
     /// tells those that wait for a version of its transaction.
     #[default]
     First,
-    /// By a verdict operation, while others read already what its parts have written.
+    /// A verdict operation judges while others read already what the parts have written.
     Beside,
-    /// Not while the epoch is explored.
+    /// No transaction is judged while the epoch is explored.
     After,
 }
 
@@ -125,7 +125,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// An empty flow.
+    /// Makes an empty flow.
     pub fn new() -> Self {
         Self::default()
     }
@@ -194,25 +194,25 @@ impl Flow {
         self.source[slot as usize].store(source, Relaxed);
     }
 
-    /// The number of units.
+    /// Returns the number of units.
     pub fn units(&self) -> u32 {
         self.transaction.len() as u32
     }
 
-    /// The transaction of a unit, and which of its units it is.
+    /// Returns the transaction of a unit, and which of its units it is.
     #[inline]
     pub fn unit(&self, unit: u32) -> (u32, u32) {
         let transaction = self.transaction[unit as usize];
         (transaction, unit - self.unit_start[transaction as usize])
     }
 
-    /// The units of a transaction.
+    /// Returns the units of a transaction.
     #[inline]
     pub fn units_of(&self, transaction: u32) -> std::ops::Range<u32> {
         self.unit_start[transaction as usize]..self.unit_start[transaction as usize + 1]
     }
 
-    /// The operations that a unit uses, in slot order.
+    /// Returns the operations that a unit uses, in slot order.
     #[inline]
     pub fn operations<'a>(&'a self, graph: &'a Graph, unit: u32) -> impl Iterator<Item = u32> + 'a {
         let (first, end) = self.span[unit as usize];
@@ -220,35 +220,35 @@ impl Flow {
         graph.operations_among(first..end.max(first)).filter(move |&slot| self.use_of(slot).by(part))
     }
 
-    /// Whether a unit is the verdict operation of its transaction.
+    /// Returns whether a unit is the verdict operation of its transaction.
     #[inline]
     pub fn is_verdict_unit(&self, unit: u32) -> bool {
         let units = self.units_of(self.transaction[unit as usize]);
         self.verdicts != Verdicts::After && units.len() > 1 && unit + 1 == units.end
     }
 
-    /// The slot that carries the operation of a slot.
+    /// Returns the slot that carries the operation of a slot.
     #[inline]
     pub fn operation(&self, slot: u32) -> u32 {
         self.operation[slot as usize].load(Relaxed)
     }
 
-    /// The operation whose value an operation starts from; none where it is the row itself.
+    /// Returns the operation whose value an operation starts from; none where it is the row itself.
     #[inline]
     pub fn source(&self, operation: u32) -> Option<u32> {
         let source = self.source[operation as usize].load(Relaxed);
         (source != NO_SOURCE).then_some(source)
     }
 
-    /// How its transaction uses an operation. Bit 0 stands for a transaction that is whole, the bit after the parts for
-    /// the verdict operation of one in parts.
+    /// Returns the use of an operation by its transaction. Bit 0 stands for a transaction that is whole, the bit after
+    /// the parts for the verdict operation of one in parts.
     #[inline]
     pub fn use_of(&self, operation: u32) -> Use {
         Use(self.uses[operation as usize].load(Relaxed))
     }
 
-    /// For the slot of a chain's last operation: the last operation of the chain that writes, the same one or an earlier
-    /// one. None if no operation of the chain writes, and for all other slots.
+    /// Returns the last operation of a chain that writes, the slot's or an earlier one, for the slot of the chain's
+    /// last operation. None if no operation of the chain writes, and for all other slots.
     #[inline]
     pub fn last_write(&self, graph: &Graph, slot: u32) -> Option<u32> {
         let Slot::Operation { next: None, .. } = graph.slot(slot) else { return None };

@@ -73,7 +73,7 @@ impl Word {
     }
 }
 
-/// What a slot stands for.
+/// The meaning of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// A further access to a row that an earlier slot of the transaction accesses.
@@ -84,7 +84,7 @@ pub enum Slot {
         next: Option<u32>,
         /// The transaction of the successor.
         next_transaction: Option<u32>,
-        /// Whether it is the successor of another.
+        /// A flag: whether the operation is the successor of another one.
         has_predecessor: bool,
     },
 }
@@ -94,8 +94,8 @@ pub enum Slot {
 pub struct Graph {
     /// First slot of each transaction, and the end.
     op_start: Vec<u32>,
-    /// As long as the largest epoch so far; `op_start` says how much is in use. Written by the one worker that links the
-    /// slot's partition; read by all after linking.
+    /// The operation of each slot; as long as the largest epoch so far, `op_start` says how much is in use. Written by
+    /// the one worker that links the slot's partition; read by all after linking.
     words: Vec<AtomicU64>,
     partitioning: Partitioning,
 }
@@ -108,7 +108,7 @@ pub struct Scratch {
 }
 
 impl Graph {
-    /// A graph without transactions.
+    /// Makes a graph without transactions.
     pub fn new() -> Self {
         Self::default()
     }
@@ -176,7 +176,7 @@ impl Graph {
         }
     }
 
-    /// The partitions to link.
+    /// Returns the partitions to link.
     pub fn partitions(&self) -> usize {
         self.partitioning.partitions()
     }
@@ -215,19 +215,19 @@ impl Graph {
         }
     }
 
-    /// The number of transactions.
+    /// Returns the number of transactions.
     #[inline]
     pub fn transactions(&self) -> u32 {
         self.op_start.len().saturating_sub(1) as u32
     }
 
-    /// The slots of a transaction.
+    /// Returns the slots of a transaction.
     #[inline]
     pub fn slots_of(&self, transaction: u32) -> Range<u32> {
         self.op_start[transaction as usize]..self.op_start[transaction as usize + 1]
     }
 
-    /// What a slot stands for.
+    /// Returns the meaning of a slot.
     #[inline]
     pub fn slot(&self, slot: u32) -> Slot {
         let word = Word(self.words[slot as usize].load(Relaxed));
@@ -242,32 +242,32 @@ impl Graph {
         }
     }
 
-    /// The slots of a transaction that are operations.
+    /// Returns the slots of a transaction that are operations.
     #[inline]
     pub fn operations(&self, transaction: u32) -> impl Iterator<Item = u32> {
         self.operations_among(self.slots_of(transaction))
     }
 
-    /// Those of these slots that are operations.
+    /// Returns the slots of a range that are operations, without aliases.
     #[inline]
     pub fn operations_among(&self, slots: Range<u32>) -> impl Iterator<Item = u32> + use<'_> {
         slots.filter(|&slot| self.slot(slot) != Slot::Alias)
     }
 
-    /// For each operation of a transaction that has a successor, the successor's transaction: it comes once for each row
-    /// that the two share and that no transaction between them touches.
+    /// Returns the successor's transaction for each operation of a transaction that has a successor: it comes once for
+    /// each row that the two share and that no transaction between them touches.
     #[inline]
     pub fn successors(&self, transaction: u32) -> impl Iterator<Item = u32> {
         self.words_of(transaction).filter_map(Word::next_transaction)
     }
 
-    /// The number of a transaction's operations that have a predecessor: the edges that end in it.
+    /// Returns the number of a transaction's operations that have a predecessor: the edges that end in it.
     #[inline]
     pub fn pending(&self, transaction: u32) -> u32 {
         self.words_of(transaction).map(Word::predecessors).sum()
     }
 
-    /// The chain of each operation, by its slot; chains are numbered by where they begin.
+    /// Lists the chain of each operation, by its slot; chains are numbered by where they begin.
     pub fn chains(&self, chains: &mut Vec<u32>) {
         let slots = self.op_start.last().copied().unwrap_or(0);
         chains.clear();
@@ -287,7 +287,7 @@ impl Graph {
         }
     }
 
-    /// Bytes held for the epoch, without the runs.
+    /// Returns the bytes held for the epoch, without the runs.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.op_start[..]) + self.op_start.last().map_or(0, |&end| end as usize * size_of::<AtomicU64>())
     }

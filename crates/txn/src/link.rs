@@ -37,7 +37,7 @@ struct Tail {
     generation: u32,
 }
 
-/// What linking finds a slot to be.
+/// The meaning that linking finds for a slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Linked {
     /// The first operation of a chain.
@@ -61,7 +61,7 @@ pub struct Linker {
 }
 
 impl Linker {
-    /// A linker without memory; it grows to what the largest partition needs.
+    /// Makes a linker without memory; it grows to what the largest partition needs.
     pub fn new() -> Self {
         Self::default()
     }
@@ -119,7 +119,7 @@ impl Linker {
         assert!(self.mask < self.table.len(), "the table is smaller than its mask");
     }
 
-    /// The tail of a row's chain; of length 0 if the row is new.
+    /// Returns the tail of a row's chain; of length 0 if the row is new.
     #[inline]
     fn tail(&mut self, row: RowId) -> &mut Tail {
         if self.occupied * 2 > self.mask {
@@ -153,7 +153,7 @@ impl Linker {
     }
 }
 
-/// The place of the row, or the empty place where it belongs. There is one, as the table is at most half full.
+/// Returns the place of the row, or the empty place where it belongs. There is one, as the table is at most half full.
 #[inline]
 fn find(table: &[Tail], mask: usize, generation: u32, row: RowId) -> usize {
     let table = &table[..=mask];

@@ -21,10 +21,10 @@ use std::ops::Range;
 
 /// Accesses that a partition should have: the linker's table of their rows then stays in the cache.
 const PARTITION_ACCESSES: usize = 1024;
-/// With more targets than this, the stores of the scatter themselves miss the cache.
+/// The base-2 logarithm of the most partitions: with more targets the stores of the scatter themselves miss the cache.
 const PARTITION_BITS_MAX: u32 = 8;
 
-/// Which rows belong together: the same for all runs of an epoch.
+/// The division of rows into partitions: the same for all runs of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partitioning {
     bits: u32,
@@ -37,18 +37,18 @@ impl Partitioning {
         Self::with_bits(partitions.trailing_zeros().min(PARTITION_BITS_MAX))
     }
 
-    /// `2^bits` partitions, for at most 8 bits.
+    /// Makes `2^bits` partitions, for at most 8 bits.
     pub fn with_bits(bits: u32) -> Self {
         assert!(bits <= PARTITION_BITS_MAX, "at most {PARTITION_BITS_MAX} bits of partitions, not {bits}");
         Partitioning { bits }
     }
 
-    /// The number of partitions.
+    /// Returns the number of partitions.
     pub fn partitions(self) -> usize {
         1 << self.bits
     }
 
-    /// The partition of a row: the top bits of its hash. (The linker's table takes the low ones.)
+    /// Returns the partition of a row: the top bits of its hash. (The linker's table takes the low ones.)
     #[inline]
     pub fn of(self, row: RowId) -> usize {
         // Shifting in two steps, because zero bits would shift by 64.
@@ -64,7 +64,7 @@ pub struct Entry {
     pub(crate) transaction: u32,
 }
 
-/// The first pass: adds to `counts[p]` the number of accesses in partition `p`.
+/// Adds, in the first pass, to `counts[p]` the number of accesses in partition `p`.
 pub fn count(partitioning: Partitioning, rows: &[RowId], counts: &mut [u32]) {
     let counts = &mut counts[..partitioning.partitions()];
     for &row in rows {
@@ -72,8 +72,8 @@ pub fn count(partitioning: Partitioning, rows: &[RowId], counts: &mut [u32]) {
     }
 }
 
-/// The second pass: writes every access to `entries[next[p]]` of its partition `p` and increments `next[p]`. With `next`
-/// at the beginning of each partition before, it is at the end of each afterwards.
+/// Writes, in the second pass, every access to `entries[next[p]]` of its partition `p` and increments `next[p]`. With
+/// `next` at the beginning of each partition before, it is at the end of each afterwards.
 pub fn scatter(partitioning: Partitioning, accesses: Accesses<'_>, next: &mut [u32], entries: &mut [Entry]) {
     let next = &mut next[..partitioning.partitions()];
     let mut slot = 0;
@@ -95,15 +95,15 @@ pub struct SortedAccesses {
     op_start: Vec<u32>,
     /// `ends[p]..ends[p + 1]` are the entries of partition `p`.
     ends: Vec<u32>,
-    /// As long as the largest slice so far; `ends` says how much is in use.
+    /// The accesses in order of partitions; as long as the largest slice so far, `ends` says how much is in use.
     entries: Vec<Entry>,
-    /// Where the slice begins in the epoch; set when the graph is assembled.
+    /// The place of the slice in the epoch; set when the graph is assembled.
     pub(crate) first_transaction: u32,
     pub(crate) first_slot: u32,
 }
 
 impl SortedAccesses {
-    /// An empty run.
+    /// Makes an empty run.
     pub fn new() -> Self {
         Self::default()
     }
@@ -133,22 +133,22 @@ impl SortedAccesses {
         debug_assert!(self.ends.is_sorted(), "partitions follow each other");
     }
 
-    /// How the run is partitioned.
+    /// Returns the partitioning of the run.
     pub fn partitioning(&self) -> Partitioning {
         self.partitioning
     }
 
-    /// The number of transactions in the slice.
+    /// Returns the number of transactions in the slice.
     pub fn transactions(&self) -> usize {
         self.op_start.len().saturating_sub(1)
     }
 
-    /// The number of accesses in the slice.
+    /// Returns the number of accesses in the slice.
     pub fn slots(&self) -> usize {
         self.op_start.last().map_or(0, |&end| end as usize)
     }
 
-    /// Bytes held for the accesses in use.
+    /// Returns the bytes held for the accesses in use.
     pub fn bytes(&self) -> usize {
         self.slots() * size_of::<Entry>() + size_of_val(&self.op_start[..]) + size_of_val(&self.ends[..])
     }

@@ -1,13 +1,13 @@
-//! What waits for what, as any exploration sees it.
+//! The precedence of units, as any exploration sees it.
 
 use crate::graph::Graph;
 
 /// Units of work, numbered so that each waits for smaller numbers only.
 pub trait Precedence {
-    /// The number of units.
+    /// Returns the number of units.
     fn units(&self) -> u32;
 
-    /// How many times a unit is told that another one has run, before it may run.
+    /// Returns the number of predecessors that must tell a unit that they have run, before it may run.
     fn pending(&self, unit: u32) -> u32;
 
     /// Calls `told` with each unit that this one tells, as often as it tells it. All come after it.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A graph as a list of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceGraph {
-    /// By transaction, then in the order of its accesses.
+    /// The meaning of each access, by transaction, then in the order of its accesses.
     pub slots: Vec<Vec<Slot>>,
 }
 
@@ -48,7 +48,7 @@ impl ReferenceGraph {
     }
 }
 
-/// The chain lengths from their definition: distinct transactions per row.
+/// Returns the chain lengths from their definition: distinct transactions per row.
 pub fn chain_summary(accesses: Accesses<'_>) -> ChainSummary {
     let mut chains: BTreeMap<RowId, BTreeSet<usize>> = BTreeMap::new();
     for transaction in 0..accesses.transactions() {
@@ -64,7 +64,7 @@ pub fn chain_summary(accesses: Accesses<'_>) -> ChainSummary {
     }
 }
 
-/// Strata from their definition, over all pairs of transactions that share a row: quadratic.
+/// Returns the strata from their definition, over all pairs of transactions that share a row: quadratic.
 pub fn strata(accesses: Accesses<'_>) -> Vec<u32> {
     let rows: Vec<BTreeSet<RowId>> = (0..accesses.transactions())
         .map(|transaction| accesses.rows_of(transaction).iter().copied().collect())

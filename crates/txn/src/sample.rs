@@ -4,9 +4,9 @@ use crate::access::{AccessBuffer, RowId};
 
 pub use tidemill_random::{Random, Zipf};
 
-/// Streaming Ledger (TStream §VI): half the transactions are deposits to an account and an asset,
-/// half transfers from one pair to another. Rows are numbered below twice the number of ranks, accounts even,
-/// assets odd.
+/// Returns an epoch of Streaming Ledger (TStream §VI): half the transactions are deposits to an account and an asset,
+/// half transfers from one pair to another. Rows are numbered below twice the number of ranks, accounts even, assets
+/// odd.
 pub fn ledger(random: &mut Random, transactions: usize, rows: &Zipf) -> AccessBuffer {
     let mut epoch = AccessBuffer::new();
     for transaction in 0..transactions {
@@ -21,8 +21,8 @@ pub fn ledger(random: &mut Random, transactions: usize, rows: &Zipf) -> AccessBu
     epoch
 }
 
-/// An epoch of at most this many transactions with awkward shapes: transactions without rows, repeated rows, long lists,
-/// one hot row, rows that few or many transactions share.
+/// Returns an epoch of at most this many transactions with awkward shapes: transactions without rows, repeated rows,
+/// long lists, one hot row, rows that few or many transactions share.
 pub fn mixed(random: &mut Random, transactions_max: usize) -> AccessBuffer {
     let transactions = random.below(transactions_max as u64 + 1);
     let scale = random.below(12);

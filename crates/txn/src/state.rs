@@ -28,17 +28,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
-    /// It waits for others.
+    /// The operation waits for others.
     Blocked,
-    /// It may run.
+    /// The operation may run.
     Ready,
-    /// It has run, and its effect stands.
+    /// The operation has run, and its effect stands.
     Executed,
-    /// It has no effect.
+    /// The transaction is aborted: the operation has no effect.
     Aborted,
 }
 
-/// What happens to an operation.
+/// A transition of an operation (MorphStream 2023, Figure 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// T1
@@ -65,7 +65,7 @@ impl State {
     /// All, in order.
     pub const ALL: [State; 4] = [State::Blocked, State::Ready, State::Executed, State::Aborted];
 
-    /// The state after an event; none if the event cannot happen in this state.
+    /// Returns the state after an event; none if the event cannot happen in this state.
     pub fn after(self, event: Event) -> Option<State> {
         use State::{Aborted, Blocked, Executed, Ready};
         match (event, self) {
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// The state that a number stands for.
+    /// Returns the state that a number stands for.
     ///
     /// # Panics
     ///
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// From anywhere an operation can still end executed or aborted.
+    /// An operation can end executed or aborted from every state.
     #[test]
     fn every_state_leads_to_an_end() {
         for start in State::ALL {

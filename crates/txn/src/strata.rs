@@ -19,7 +19,7 @@ pub struct Strata {
 }
 
 impl Strata {
-    /// Empty strata.
+    /// Makes empty strata.
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,28 +40,28 @@ impl Strata {
         self.members.fill(depth, || (0..).zip(&self.level).map(|(unit, &level)| (level, unit)));
     }
 
-    /// The number of strata: units on the longest path, the critical path of the epoch.
+    /// Returns the number of strata: units on the longest path, the critical path of the epoch.
     pub fn depth(&self) -> u32 {
         self.members.count()
     }
 
-    /// The stratum of a unit.
+    /// Returns the stratum of a unit.
     pub fn of(&self, unit: u32) -> u32 {
         self.level[unit as usize]
     }
 
-    /// All units, stratum by stratum, in position order inside each.
+    /// Returns all units, stratum by stratum, in position order inside each.
     pub fn members(&self) -> &[u32] {
         self.members.items()
     }
 
-    /// The range of a stratum among the members; empty, and at the end, beyond the depth.
+    /// Returns the range of a stratum among the members; empty, and at the end, beyond the depth.
     pub fn bounds(&self, stratum: u32) -> std::ops::Range<u32> {
         let end = self.level.len() as u32;
         if stratum < self.depth() { self.members.bounds(stratum) } else { end..end }
     }
 
-    /// The units of one stratum, in position order; none beyond the depth.
+    /// Returns the units of one stratum, in position order; none beyond the depth.
     pub fn stratum(&self, stratum: u32) -> &[u32] {
         if stratum < self.depth() { self.members.of(stratum) } else { &[] }
     }

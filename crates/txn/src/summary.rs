@@ -14,7 +14,7 @@ pub struct ChainSummary {
 }
 
 impl ChainSummary {
-    /// A chain has come to this length.
+    /// Counts an operation that brings its chain to this length.
     #[inline]
     pub(crate) fn grow(&mut self, length: u32) {
         self.operations += 1;
@@ -33,7 +33,7 @@ impl ChainSummary {
         }
     }
 
-    /// The number of chains: rows that the epoch touches.
+    /// Returns the number of chains: rows that the epoch touches.
     pub fn chains(&self) -> u32 {
         self.at_least[0]
     }
@@ -45,12 +45,12 @@ impl ChainSummary {
         self.operations - self.chains()
     }
 
-    /// Operations per touched row.
+    /// Returns the operations per touched row.
     pub fn mean(&self) -> f64 {
         f64::from(self.operations) / f64::from(self.chains().max(1))
     }
 
-    /// How many times longer the longest chain is than the mean: 1 for a uniform distribution.
+    /// Returns the length of the longest chain over the mean length: 1 for a uniform distribution.
     pub fn skew(&self) -> f64 {
         f64::from(self.longest) / self.mean().max(1.0)
     }

@@ -20,14 +20,14 @@ use crate::summary::ChainSummary;
 /// The cost of a verdict operation, in parts of its transaction.
 const VERDICT: f64 = 0.1;
 
-/// How transactions are cut into units.
+/// The division of transactions into units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Whole; at each row one after the other.
+    /// Units are whole transactions, which run one after the other at each row.
     InPlace,
-    /// Whole; reads of a row in parallel.
+    /// Units are whole transactions, whose reads of a row run in parallel.
     Whole,
-    /// In parts, before the verdict.
+    /// Units are parts, before the verdict.
     Parts,
 }
 
@@ -56,12 +56,12 @@ pub struct Survey {
     pub chains: ChainSummary,
     /// Dependencies by kind.
     pub edges: Edges,
-    /// By [`Cut`]; without content where only edges were counted.
+    /// The paths for each [`Cut`]; empty if only edges were counted.
     pub paths: [Paths; 3],
 }
 
 impl Survey {
-    /// The paths of one way to cut.
+    /// Returns the paths of one way to cut.
     pub fn paths(&self, cut: Cut) -> &Paths {
         &self.paths[cut as usize]
     }
@@ -109,14 +109,14 @@ impl Surveyor {
         self.counted(chains, parameters)
     }
 
-    /// The uses of the same transactions, each of them whole.
+    /// Takes the uses of the same transactions, each of them whole.
     fn take_whole(&mut self, uses: &UseBuffer) {
         self.whole.clear();
         self.whole.uses.extend(uses.uses.iter().map(|used| used.whole()));
         self.whole.parts.resize(uses.parts.len(), 0);
     }
 
-    /// Of the graph at hand.
+    /// Returns the counts of the present graph.
     fn counted(&self, chains: ChainSummary, parameters: &[Parameter]) -> Survey {
         let edges = Edges::of(&self.graph, &self.flow, parameters);
         Survey { transactions: self.graph.transactions(), chains, edges, ..Survey::default() }
@@ -161,7 +161,7 @@ struct PathFinder {
 }
 
 impl PathFinder {
-    /// One forward pass over the edges gives the earliest end of each unit, and its stratum.
+    /// Finds, by one forward pass over the edges, the earliest end of each unit, and its stratum.
     fn find(&mut self, precedence: &impl Precedence, workers: usize, weight: impl Fn(u32) -> f64) -> Paths {
         let PathFinder { ends, levels, strata } = self;
         let units = precedence.units();
@@ -204,7 +204,7 @@ mod tests {
 
     /// Row, part, whether it is written.
     type Access = (u64, u32, bool);
-    /// In so many parts.
+    /// The number of parts, and the accesses.
     type Transaction<'a> = (u8, &'a [Access]);
 
     fn survey(transactions: &[Transaction<'_>], workers: usize) -> Survey {
@@ -252,7 +252,7 @@ mod tests {
         let uses = UseBuffer { uses: vec![Use::new(0, true); 4], parts: vec![0; 4] };
         let survey = Surveyor::default().survey(&sample, &uses, &[], 2, |transaction| f64::from(transaction + 1));
         assert_eq!((survey.transactions, survey.chains.longest), (4, 1));
-        // Of 1, 2, 3 and 4, each as often as it costs: 30 / 10, in a work of 10.
+        // The lump: of costs 1, 2, 3 and 4, each weighted by itself, 30 / 10, in a work of 10.
         let whole = survey.paths(Cut::Whole);
         assert!((whole.lump - 0.3).abs() < 1e-12 && (whole.critical - 0.4).abs() < 1e-12, "{whole:?}");
         assert!((whole.stepwise - 0.5).abs() < 1e-12, "{whole:?}");

@@ -46,7 +46,7 @@ fn accesses_that_meet_are_one_operation() {
     assert_eq!((graph.pending(2), summary.operations), (1, 3));
 }
 
-/// Of accesses that meet in one row, one may write: then the operation does, whichever comes first.
+/// An operation is a write if one of several accesses to its row writes, whichever comes first.
 #[test]
 fn an_operation_writes_if_one_of_its_accesses_does() {
     for writes in [[true, false], [false, true], [true, true], [false, false]] {
@@ -64,7 +64,7 @@ fn an_operation_writes_if_one_of_its_accesses_does() {
     }
 }
 
-/// Of random epochs, some of whose accesses write and some of which meet in a row.
+/// Random epochs, some of whose accesses write and some of which meet in a row, give the last write of each row.
 #[test]
 fn the_last_write_of_each_row_is_found() {
     for seed in 0..200u64 {

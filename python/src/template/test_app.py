@@ -1,4 +1,4 @@
-"""What the application does, on a few transfers and on its own data."""
+"""A test of the application, on a few transfers and on its own data."""
 
 from tidemill import csv, testing
 

@@ -17,17 +17,17 @@ from .own import OwnCompiler, Owns
 if TYPE_CHECKING:
     from .expressions import Expressions
 
-# Of the values of a field.
+# The aggregates of the values of a field.
 _OF_FIELD = (
     *("count", "sum", "mean", "min", "max", "first", "last", "distinct", "any", "all"),
     *("variance", "stddev", "pvariance", "pstddev"),
 )
-# Of the values of a field, about: with a sample of what they are asked with.
+# The approximate aggregates of the values of a field, with a sample of what they are asked with.
 _APPROX = {"approx_distinct": "", "approx_quantile": "0.99", "approx_count": "'value'"}
 _SEVERAL = "top"
 _OWN = "aggregate"
 _ALL = (*_OF_FIELD, _SEVERAL, *_APPROX)
-# Of the events: which one's fields are asked for, by the name in the plan.
+# The aggregates that pick the event whose fields are asked for, with their names in the plan.
 _PICKS = {"argmax": "arg_max", "argmin": "arg_min"}
 _OTHER_NAMES = {
     "average": "mean",
@@ -87,7 +87,7 @@ class Closed:
     owns: Owns = field(default_factory=Owns)
 
     def is_value(self, name: str) -> bool:
-        """Whether ``w.name`` has one value."""
+        """Returns whether ``w.name`` has one value."""
         return name in self.group or name in (START, END)
 
 
@@ -130,7 +130,7 @@ class Aggregates:
         return ir.expr({"aggregate": asked}, span)
 
     def _known(self, node: ast.expr) -> Pick | Top | None:
-        """What the node stands for; a name must be known at its place."""
+        """Returns the meaning of the node; a name must be known at its place."""
         if isinstance(node, ast.Name) and node.id in self._closed.bound:
             known = self._closed.picks.get(node.id)
             if known is None:
@@ -208,7 +208,7 @@ class Aggregates:
         return self._aggregate(node, name, value, self._asked_with(node, name, given))
 
     def _asked_with(self, node: ast.Call, name: str, given: list[ast.expr]) -> ir.Expr | None:
-        """What an approximate aggregate is asked with."""
+        """Returns the argument with which an approximate aggregate is asked."""
         if name not in _APPROX:
             return None
         if not given:
@@ -251,7 +251,8 @@ class Aggregates:
         return self._refuse(node, f"'{name}' is not an aggregate", hint)
 
     def bind(self, target: ast.expr, value: ast.expr) -> bool:
-        """Whether an assignment gives an event of the window, or the most frequent values, a name: it is then known."""
+        """Returns whether an assignment gives an event of the window, or the most frequent values, a name: it is
+        then known."""
         pick = self.pick(value)
         if pick is None or not isinstance(target, ast.Name):
             return False
@@ -265,7 +266,7 @@ class Aggregates:
         return True
 
     def picked(self, node: ast.expr) -> Pick | Top | None:
-        """What the node stands for, under a name or not: an event of the window, or the most frequent values."""
+        """Returns the meaning of the node, under a name or not: an event of the window, or the most frequent values."""
         if isinstance(node, ast.Name):
             return self._closed.picks.get(node.id)
         return self.pick(node)

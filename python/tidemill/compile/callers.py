@@ -16,8 +16,8 @@ from .source import Source, parse
 
 @dataclass(frozen=True)
 class Caller:
-    """Where a call stands in the user's file. ``end`` is the line and the column, in bytes, where it ends; None where
-    Python does not record it, as before 3.11."""
+    """The place of a call in the user's file. ``end`` is the line and the column, in bytes, where it ends; None
+    where Python does not record it, as before 3.11."""
 
     filename: str
     names: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import decimal
+import math
 from datetime import date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,21 @@ _FUNCTIONS: dict[Any, tuple[str, int, int]] = {
     times.hours: ("hours", 1, 1),
     times.days: ("days", 1, 1),
     types.Decimal: ("decimal", 1, 2),
+    math.floor: ("floor", 1, 1),
+    math.ceil: ("ceil", 1, 1),
+    math.trunc: ("trunc", 1, 1),
+    math.sqrt: ("sqrt", 1, 1),
+    math.fmod: ("fmod", 2, 2),
+    math.exp: ("exp", 1, 1),
+    math.log: ("log", 1, 2),
+    math.log2: ("log2", 1, 1),
+    math.log10: ("log10", 1, 1),
+    math.pow: ("pow", 2, 2),
+    math.sin: ("sin", 1, 1),
+    math.cos: ("cos", 1, 1),
+    math.tan: ("tan", 1, 1),
+    math.atan2: ("atan2", 2, 2),
+    math.hypot: ("hypot", 2, 2),
 }
 _METHODS = {
     "lower": ("lower", 0),
@@ -50,7 +66,11 @@ _DURATIONS = {times.microseconds, times.milliseconds, times.seconds, times.minut
 _STATEMENTS = {bodies.require: "tm.require", bodies.abort: "tm.abort", bodies.emit: "tm.emit"}
 _UNREPEATABLE = {"time", "random", "datetime", "uuid", "secrets", "os"}
 _KNOWN = "allowed are abs, min, max, round, len, int, float, str, what tidemill offers, and plain functions of your own"
-_METHODS_KNOWN = "text has lower, upper, strip, startswith, endswith; durations have total_seconds"
+_KNOWN_MATH = "of math there are " + ", ".join(f.__name__ for f in _FUNCTIONS if f.__module__ == "math")
+_METHODS_KNOWN = (
+    "text has lower, upper, strip, startswith, endswith, find, replace, split, join, zfill; "
+    "durations have total_seconds; times have weekday, isoweekday, isocalendar, date().isoformat, tz"
+)
 
 
 class Calls:
@@ -69,6 +89,8 @@ class Calls:
         function = self._scope.static(node.func)
         if function is UNKNOWN:
             return self._method(node)
+        if function is times.truncate:
+            return self._expressions.dates.truncated(node)
         shown = ast.unparse(node.func)
         if _is_in(function, _DURATIONS) or function in (timedelta, datetime, decimal.Decimal):
             constant = self._constructed(node, function)
@@ -128,7 +150,14 @@ class Calls:
             hint = "write tm.Decimal('9.99') for a constant, tm.Decimal(n, 2) for an int"
             raise self._refuse(node, f"{shown} with one argument takes a constant text", hint)
         span = self._scope.source.span(node)
-        return ir.call(name, self._expressions.operands(arguments), span)
+        date = self._expressions.dates.date_of(arguments[0]) if name == "str" else None
+        if date is not None:
+            return date
+        operands = self._expressions.operands(arguments)
+        if name == "log" and len(operands) == 2:
+            of, base = (ir.call(name, [operand], span) for operand in operands)
+            return ir.binary("div", of, base, span)
+        return ir.call(name, operands, span)
 
     def _length(self, node: ast.Call) -> ir.Expr:
         (argument,) = self.arguments(node, "len", 1, 1)
@@ -139,6 +168,9 @@ class Calls:
         field = self._scope.event_field(argument)
         if field is not None and self._scope.is_list(field):
             return ir.expr({"length": field}, span)
+        split = self._expressions.texts.split(argument)
+        if split is not None:
+            return self._expressions.texts.count(split)
         return ir.call("len", [self._expressions.translate(argument)], span)
 
     def _method(self, node: ast.Call) -> ir.Expr:
@@ -147,6 +179,7 @@ class Calls:
         name, owner = node.func.attr, node.func.value
         aggregates = self._expressions.aggregates
         asked = aggregates.call(node) if aggregates is not None else None
+        asked = asked or self._expressions.texts.call(node) or self._expressions.dates.call(node)
         if asked is not None:
             return asked
         if self._scope.is_role(owner) and name in ROW_OPERATIONS:
@@ -232,11 +265,12 @@ class Calls:
         if _module(function) in _UNREPEATABLE or getattr(function, "__self__", None) in (date, datetime):
             hint = "take it from the event: its time, or a field that the source fills"
             return self._refuse(node, f"'{shown}' would give another value in each run", hint)
-        return self._refuse(node, f"the function '{shown}' cannot be compiled", _KNOWN)
+        known = _KNOWN_MATH if _module(function) == "math" else _KNOWN
+        return self._refuse(node, f"the function '{shown}' cannot be compiled", known)
 
 
 def _is_in(value: object, known: Any) -> bool:
-    """Whether a value is in a collection; a value without a hash never is."""
+    """Returns whether a value is in a collection; a value without a hash never is."""
     try:
         return value in known
     except TypeError:

@@ -16,11 +16,16 @@ from ..literals import decimal_text, is_constant, plan_value
 from ..names import type_name
 from .aggregates import Aggregates
 from .calls import Calls
+from .dates import Dates
 from .scope import ROW_OPERATIONS, UNKNOWN, Scope
 from .source import Source
+from .texts import Texts
 
 Part = tuple[list[ir.Stmt], ir.Expr]
 """An expression and the statements of its helpers."""
+
+Round = ir.Expr | list[ir.Expr]
+"""The value of a round of a loop over values, or those of a tuple."""
 
 BINARY = {
     ast.Add: "add",
@@ -32,7 +37,7 @@ BINARY = {
 }
 _COMPARE = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _OPERATORS = {
-    ast.Pow: ("**", "multiply: x * x"),
+    ast.Pow: ("**", "multiply: x * x; for a float write math.pow(x, y)"),
     ast.LShift: ("<<", "multiply by a power of two"),
     ast.RShift: (">>", "divide with // by a power of two"),
     ast.BitOr: ("|", "combine bools with 'or'"),
@@ -40,6 +45,8 @@ _OPERATORS = {
     ast.BitXor: ("^", "compare bools with '!='"),
     ast.MatMult: ("@", "there are no matrices"),
 }
+_VALUES_MAX = 1000
+"""Most values of a constant to loop over: they are written into the plan."""
 _LOOP = "loop over a list of the event: for line in ev.lines:"
 _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.ListComp: ("a list comprehension", _LOOP),
@@ -56,7 +63,6 @@ _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Tuple: ("a tuple as a value", "values are scalars: use one variable for each"),
     ast.Set: ("a set as a value", "values are scalars: use 'x in (a, b)'"),
     ast.Dict: ("a dict as a value", "a dict may be returned or emitted, or kept in a table as rows"),
-    ast.Slice: ("a slice", "text has startswith, endswith and 'in'"),
 }
 
 
@@ -74,6 +80,8 @@ class Expressions:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.calls = Calls(scope, self)
+        self.dates = Dates(self)
+        self.texts = Texts(self)
         self._shared: dict[int, ir.Expr | None] = {}
         """The middles of chains of comparisons, which are evaluated once for both sides."""
         self.aggregates = None if scope.closed is None else Aggregates(scope.closed, self)
@@ -112,7 +120,7 @@ class Expressions:
         return self.sequence([partial(self.translate, node) for node in nodes])
 
     def is_stable(self, value: ir.Expr) -> bool:
-        """Whether an expression cannot fail, and no statement of a helper changes it."""
+        """Returns whether an expression cannot fail, and no statement of a helper changes it."""
         node = value["node"]
         return any(kind in node for kind in ("literal", "event", "element", "local"))
 
@@ -269,6 +277,9 @@ class Expressions:
         value = scope.static(node)
         if value is not UNKNOWN:
             return self._outside(node, value)
+        part = self.dates.attribute(node)
+        if part is not None:
+            return part
         if isinstance(node.value, ast.Name) and scope.is_inside(node.value.id):
             hint = "the element of a list is known inside of its loop only; other locals are plain values"
             raise self._refuse(node, f"'{node.value.id}' has no attributes here", hint)
@@ -352,6 +363,58 @@ class Expressions:
             raise self._refuse(node, f"'{ast.unparse(node)}' holds {type_name(value)}", "it may hold constants only")
         return self.constant(node, value)
 
+    # Values that are written out, to loop over.
+
+    def listed(self, node: ast.expr) -> list[Round] | None:
+        """The rounds of a loop over a tuple or list, or a constant one or dict; None of other loops."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            rows = [row.elts if isinstance(row, ast.Tuple) else [row] for row in node.elts]
+            values = iter(self.operands([value for row in rows for value in row]))
+            return [
+                [next(values) for _ in row.elts] if isinstance(row, ast.Tuple) else next(values) for row in node.elts
+            ]
+        view = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args and not node.keywords:
+            view, node = node.func.attr, node.func.value
+        outside = self.scope.static(node)
+        if isinstance(outside, dict) and view in (None, "keys", "values", "items"):
+            outside = list(getattr(outside, view or "keys")())
+        elif view is not None or not isinstance(outside, (tuple, list)):
+            return None
+        option = partial(self._option, node)
+        return [
+            [option(value) for value in row] if isinstance(row, tuple) else option(row)
+            for row in self._few(node, outside)
+        ]
+
+    def _few(self, node: ast.expr, values: Sequence[object]) -> Sequence[object]:
+        if len(values) > _VALUES_MAX:
+            hint = "keep them in a table, and loop over its rows"
+            raise self._refuse(node, f"'{ast.unparse(node)}' has more than {_VALUES_MAX} values", hint)
+        return values
+
+    def as_of(self, value: ir.Expr, before: list[ir.Stmt]) -> ir.Expr:
+        """A value as it is before what follows."""
+        is_fixed = any(kind in value["node"] for kind in ("literal", "event", "element"))
+        return value if is_fixed else self.kept(value, before)
+
+    def chosen(self, place: str, values: list[ir.Expr], first: int, span: ir.Span) -> ir.Expr:
+        """That of some values whose number, from ``first`` on, a local has."""
+        if len(values) == 1:
+            return values[0]
+        middle = len(values) // 2
+        operands: ir.Operands = {
+            "op": "lt",
+            "left": ir.expr({"local": place}, span),
+            "right": ir.literal({"int": first + middle}, span),
+        }
+        branches: ir.IfElse = {
+            "condition": ir.expr({"compare": operands}, span),
+            "then": self.chosen(place, values[:middle], first, span),
+            "otherwise": self.chosen(place, values[middle:], first + middle, span),
+        }
+        return ir.expr({"if_else": branches}, span)
+
     def _f_string(self, node: ast.JoinedStr) -> ir.Expr:
         span = self.scope.source.span(node)
         parts = self.sequence([partial(self._f_string_part, node, value, span) for value in node.values])
@@ -377,13 +440,18 @@ class Expressions:
         return ir.call("str", [self.translate(part.value)], span)
 
     def _subscript(self, node: ast.Subscript) -> ir.Expr:
-        if isinstance(node.slice, ast.Slice):
-            raise self._refuse(node, "a slice cannot be compiled", "text has startswith, endswith and 'in'")
         if self.scope.is_event(node.value) or self.scope.is_role(node.value):
             name = ast.unparse(node.value)
             field = str(node.slice.value) if isinstance(node.slice, ast.Constant) else "name"
             raise self._refuse(node, "fields are attributes, not items", f"write {name}.{field}")
+        part = self.dates.subscript(node)
+        if part is not None:
+            return part
         outside = self.scope.static(node.value)
         if isinstance(outside, dict):
             raise self._refuse(node, "a dict cannot be looked up", "keep it in a table, and read the row as a role")
-        raise self._refuse(node, "a subscript cannot be compiled", "loop over the list, or keep the values in a table")
+        values = self.scope.event_field(node.value)
+        if isinstance(outside, (list, tuple, set)) or (values is not None and self.scope.is_list(values)):
+            hint = "loop over the list, or keep the values in a table"
+            raise self._refuse(node, "an element of a list cannot be taken by its place", hint)
+        return self.texts.subscript(node)

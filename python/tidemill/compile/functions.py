@@ -184,7 +184,7 @@ def _part(part: Field, name: str, lists: Collection[str] | None, window: Scope, 
 
 
 def argument_of(definition: ast.FunctionDef, keyword: str, name: str) -> ast.AST:
-    """Where a name is written in an argument of the decorator, if that can be seen."""
+    """Returns the place where a name is written in an argument of the decorator, if that can be seen."""
     calls = [d for d in definition.decorator_list if isinstance(d, ast.Call)]
     given = next((k.value for call in calls for k in call.keywords if k.arg == keyword), None)
     nodes = [] if given is None else ast.walk(given)

@@ -18,6 +18,7 @@ from .. import bodies, ir
 from ..errors import CompileError
 from .aggregates import Closed
 from .marks import SOURCES_MAX
+from .matching import branches
 from .scope import Scope
 from .source import Definition, Source, assigned, body_of, find, parameters
 
@@ -29,7 +30,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def is_helper(function: object) -> bool:
-    """Whether a function is one that a call of it is compiled with: neither Python's own nor ours."""
+    """Returns whether a function is one that a call of it is compiled with: neither Python's own nor ours."""
     if not isinstance(function, FunctionType) or (function.__module__ or "").partition(".")[0] == "tidemill":
         return False
     file = function.__code__.co_filename
@@ -39,7 +40,7 @@ def is_helper(function: object) -> bool:
 
 @dataclass(frozen=True)
 class Result:
-    """What a call gives: no value, one, or several. ``acts`` says whether the helper has statements."""
+    """The result of a call: no value, one, or several. ``acts`` says whether the helper has statements."""
 
     values: list[ir.Expr]
     acts: bool
@@ -140,7 +141,8 @@ class Helpers:
     def _arguments(
         self, node: ast.Call, function: FunctionType, shown: str, source: Source, definition: Definition
     ) -> dict[str, Any]:
-        """What is given for each parameter, in the order of evaluation: the nodes of arguments, and constants."""
+        """Returns what is given for each parameter, in the order of evaluation: the nodes of arguments, and
+        constants."""
         scope = self._scope
         for extra, stars in ((definition.args.vararg, "*"), (definition.args.kwarg, "**")):
             if extra is not None:
@@ -225,7 +227,7 @@ class Returns:
         self._shown = shown
 
     def width(self, body: list[ast.stmt]) -> int:
-        """How many values the helper returns."""
+        """Returns the number of values that the helper returns."""
         found = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Return)]
         widths = {
             id(n): len(n.value.elts) if isinstance(n.value, ast.Tuple) else int(n.value is not None) for n in found
@@ -237,14 +239,27 @@ class Returns:
                 raise self._scope.source.refuse(node, message, "return as many on each path")
         return width
 
+    def branched(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
+        """Returns the same statements with branches for each ``match`` outside of loops. Raises ``CompileError``."""
+        found: list[ast.stmt] = []
+        for node in nodes:
+            if isinstance(node, ast.Match):
+                found += self.branched(branches(self._scope, node))
+            elif isinstance(node, ast.If):
+                branch = ast.If(node.test, self.branched(node.body), self.branched(node.orelse))
+                found.append(ast.copy_location(branch, node))
+            else:
+                found.append(node)
+        return found
+
     def at_ends(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
-        """The same statements with nothing after a ``return``: what follows an ``if`` that returns goes into its other
-        branch. Raises ``CompileError`` where that cannot be."""
+        """Returns these statements with nothing after a ``return``, and none a ``match`` with one: what
+        follows an ``if`` that returns goes into its other branch. Raises ``CompileError`` where that cannot be."""
         for i, node in enumerate(nodes):
             rest = nodes[i + 1 :]
             if isinstance(node, ast.Return):
                 return nodes[: i + 1]
-            if isinstance(node, ast.For) and (inside := _return_in(node)) is not None:
+            if isinstance(node, (ast.For, ast.While)) and (inside := _return_in(node)) is not None:
                 hint = "set a local variable and 'break', and return it after the loop"
                 raise self._scope.source.refuse(inside, f"a return inside of a loop of {self._shown}()", hint)
             if isinstance(node, ast.If) and (inside := _return_in(node)) is not None:
@@ -261,7 +276,7 @@ class Returns:
         return nodes
 
     def ends(self, nodes: list[ast.stmt]) -> bool:
-        """Whether every path through a block ends in a ``return`` or an abort."""
+        """Returns whether every path through a block ends in a ``return`` or an abort."""
         last = nodes[-1] if nodes else None
         if isinstance(last, ast.If):
             return self.ends(last.body) and self.ends(last.orelse)

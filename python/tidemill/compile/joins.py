@@ -24,8 +24,8 @@ from .statements import Statements
 
 @dataclass(frozen=True)
 class Joined:
-    """What a join's function runs on: the name of the join, the two streams with their list fields, if known, and how
-    they are joined."""
+    """A join that a function runs on: its name, the two streams with their list fields, if known, and how they are
+    joined."""
 
     name: str
     inputs: tuple[ir.StreamRef, ir.StreamRef]

@@ -35,7 +35,7 @@ class Sources:
         return self.all[-1]
 
     def is_full(self) -> bool:
-        """Whether there can be no further source."""
+        """Returns whether there can be no further source."""
         return len(self.all) > SOURCES_MAX
 
 

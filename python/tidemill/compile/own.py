@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .expressions import Expressions
 
 LATER = "later"
-"""What the plan calls the other state of a merge."""
+"""The name of the other state of a merge in the plan."""
 
 
 @dataclass

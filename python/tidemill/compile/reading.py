@@ -119,7 +119,8 @@ def _compile(
 
 
 def _given(source: Source, definition: Definition, of: Reading, context: Context) -> tuple[Source, dict[str, ast.expr]]:
-    """Where the roles are written, by their names: in the call, or if that cannot be found, at the function."""
+    """Returns the places where the roles are written, by their names: in the call, or if that cannot be found, at
+    the function."""
     found = call_of(of.caller, of.roles, of.place)
     if found is None:
         stand_in = ast.copy_location(ast.Constant(None), definition)

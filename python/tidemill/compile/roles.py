@@ -158,7 +158,7 @@ class RoleCompiler:
         return Expressions(scope).translate(expression_of(source, definition))
 
     def _node_of(self, part: object, keyword: str | None = None) -> ast.expr:
-        """Where a part of the role is written: its own argument if that can be seen."""
+        """Returns the place where a part of the role is written: its own argument if that can be seen."""
         call: ast.expr = self._default
         # A selection is a chain of calls.
         while isinstance(call, ast.Call):

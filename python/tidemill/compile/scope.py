@@ -23,7 +23,7 @@ UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN"})()
 """Stands for a value that is not known while compiling."""
 
 ROW_OPERATIONS = ("insert", "delete", "wake")
-"""What a row can be told to do, as a statement."""
+"""The operations that a row has as statements."""
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Names:
 
     taken: set[str] = field(default_factory=set)
     prefixes: set[str] = field(default_factory=set)
-    """What the names of helpers' locals begin with: none begins with another, and no name of the body with one."""
+    """The prefixes of helpers' locals: none begins with another, and no name of the body with one."""
     heads: set[str] = field(default_factory=set)
-    """What names and prefixes begin with, each up to a ``_``."""
+    """The beginnings of names and prefixes, each up to a ``_``."""
     numbers: Counter[str] = field(default_factory=Counter)
 
     def add(self, names: Iterable[str]) -> None:
@@ -80,7 +80,7 @@ def _heads(name: str) -> list[str]:
 
 @dataclass
 class Context:
-    """What the scopes of one part of the plan share."""
+    """The state that the scopes of one part of the plan share."""
 
     sources: Sources = field(default_factory=Sources)
     before: list[ir.Stmt] | None = None
@@ -116,9 +116,9 @@ class Scope:
     at_hand: set[str] = field(default_factory=set)
     """In the function of a key: the names of rows of a table, each of which has the columns of the row at hand."""
     sides: dict[str, str] = field(default_factory=dict)
-    """Of the function of a join: the names of its events, with the sides of the plan for which they stand."""
+    """The names of a join's events in its function, with the sides of the plan for which they stand."""
     closed: Closed | None = None
-    """Of a window function, whose event is the window."""
+    """The close that a window function runs on; its event is the window."""
     values: dict[str, ir.Expr] = field(default_factory=dict)
     """The parameters of a helper that stand for a value."""
     bound: set[str] = field(default_factory=set)
@@ -127,12 +127,12 @@ class Scope:
     """The function and those that called it."""
 
     def is_inside(self, name: str) -> bool:
-        """Whether the name means something of the function, not a constant from outside."""
+        """Returns whether the name means something of the function, not a constant from outside."""
         known = self.events, self.roles, self.elements, self.values, self.bound, self.locals
         return any(name in names for names in known)
 
     def is_local(self, name: str) -> bool:
-        """Whether the name is a local of the plan."""
+        """Returns whether the name is a local of the plan."""
         return name in self.locals or name in self.bound
 
     def local(self, name: str) -> str:
@@ -140,11 +140,11 @@ class Scope:
         return self.source.prefix + name
 
     def is_event(self, node: ast.AST) -> bool:
-        """Whether the node is the event itself."""
+        """Returns whether the node is the event itself."""
         return isinstance(node, ast.Name) and node.id in self.events
 
     def is_role(self, node: ast.AST) -> bool:
-        """Whether the node is a role itself."""
+        """Returns whether the node is a role itself."""
         return isinstance(node, ast.Name) and node.id in self.roles
 
     def scan(self, node: ast.AST) -> str | None:
@@ -170,11 +170,11 @@ class Scope:
 
     @property
     def event_kind(self) -> str:
-        """What messages call the event."""
+        """Returns the word that messages have for the event."""
         return "event" if self.closed is None else "window"
 
     def is_list(self, name: str) -> bool:
-        """Whether a field of the event is known to be a list."""
+        """Returns whether a field of the event is known to be a list."""
         return self.lists is not None and name in self.lists
 
     def static(self, node: ast.AST) -> Any:

@@ -32,14 +32,14 @@ class Source:
     number: int = 0
     """Among the sources of a part of the plan (``marks``)."""
     note: str = ""
-    """Of a helper: how it was called."""
+    """The way in which a helper was called."""
     prefix: str = ""
-    """Of a helper: what the names of its locals begin with in the plan."""
+    """The prefix that the names of a helper's locals have in the plan."""
     helper: str = ""
-    """Of a helper: how the call names it."""
+    """The name that the call has for a helper."""
 
     def numbered(self, number: int) -> Source:
-        """The same text as a source of that number."""
+        """Returns the text as a source of that number."""
         return replace(self, number=number)
 
     def in_words(self, message: str) -> str:
@@ -136,8 +136,9 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 def assigned(body: list[ast.stmt]) -> Counter[str]:
     """The names that a body assigns to, with how often: as in Python these are local everywhere in it."""
-    nodes = (n for s in body for n in ast.walk(s))
-    return Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    nodes = [n for s in body for n in ast.walk(s)]
+    names = Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return names + Counter(n.name for n in nodes if isinstance(n, ast.MatchAs) and n.name is not None)
 
 
 def parse(filename: str, names: dict[str, Any], place: str) -> tuple[Source, ast.Module]:
@@ -172,7 +173,7 @@ def _choose(found: list[Definition], code: CodeType) -> Definition | None:
         extent = _extent(code)
         if extent is not None:
             found = [n for n in found if _contains(n, extent)]
-            # Of nested lambdas that contain the code, the innermost was it.
+            # The innermost of several nested lambdas that contain the code was it.
             innermost = max(((n.lineno, n.col_offset) for n in found), default=None)
             found = [n for n in found if (n.lineno, n.col_offset) == innermost]
     same = {ast.dump(n) for n in found}
@@ -180,7 +181,7 @@ def _choose(found: list[Definition], code: CodeType) -> Definition | None:
 
 
 def _extent(code: CodeType) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Where the code's instructions stand in the file; None before Python 3.11, which does not record it."""
+    """Returns the place of the code's instructions in the file; None before Python 3.11, which does not record it."""
     positions = getattr(code, "co_positions", None)
     if positions is None:
         return None

@@ -11,14 +11,15 @@ from .. import bodies, ir
 from ..errors import CompileError
 from ..names import collection_name
 from ..schema import Event
-from .expressions import Expressions, binary_operator
+from .expressions import Expressions, Round, binary_operator
 from .helpers import Returns, is_helper
+from .matching import branches
 from .records import Records
 from .scope import UNKNOWN, Element, Scope
 from .source import Definition
+from .texts import Split
 
 _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
-    ast.While: ("'while'", "write 'for i in range(n):' with a bound, and 'break'"),
     ast.Try: ("'try'", "nothing raises here: what fails aborts the transaction; test before with 'if'"),
     ast.Raise: ("'raise'", 'abort with a reason: tm.abort("reason")'),
     ast.With: ("'with'", "a transaction is all or nothing by itself: leave it out"),
@@ -32,9 +33,11 @@ _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Global: ("'global'", "keep what lasts in a table"),
     ast.Nonlocal: ("'nonlocal'", "keep what lasts in a table"),
     ast.Delete: ("'del'", "delete a row with role.delete()"),
-    ast.Match: ("'match'", "write if/elif/else"),
     ast.Assert: ("'assert'", 'write tm.require(condition, "reason")'),
 }
+
+_ROUNDS = 2**62
+"""The rounds of a range that takes the place of 'while': more than the limit of steps can be."""
 
 
 class Statements:
@@ -51,7 +54,9 @@ class Statements:
             ast.AnnAssign: self._annotated,
             ast.AugAssign: self._augmented,
             ast.If: self._if,
+            ast.Match: lambda node: self.translate(branches(self._scope, node)),
             ast.For: self._for,
+            ast.While: self._while,
             ast.Break: lambda node: [self._stmt(node, "break")],
             ast.Continue: lambda node: [self._stmt(node, "continue")],
             ast.Pass: lambda node: [],
@@ -112,6 +117,19 @@ class Statements:
                 values[i] = self._expressions.kept(value, before)
         return [self._store(node, t, value) for t, value in zip(target.elts, values, strict=True)]
 
+    def _unpack_parts(self, node: ast.AST, target: ast.Tuple, split: Split) -> list[ir.Stmt]:
+        """``a, b = s.split(...)``: aborts where there are more parts or fewer."""
+        span, texts = self._scope.source.span(node), self._expressions.texts
+        before = self._scope.context.before
+        assert before is not None
+        split = texts.kept(split, before)
+        count = len(target.elts)
+        operands: ir.Operands = {"op": "eq", "left": texts.count(split), "right": ir.literal({"int": count}, span)}
+        reason = f"not {count} parts in {ast.unparse(split.node)}"
+        checked = self._stmt(node, {"require": {"condition": ir.expr({"compare": operands}, span), "reason": reason}})
+        parts = [texts.part(split, ir.literal({"int": i}, span)) for i in range(count)]
+        return [checked, *(self._store(node, t, part) for t, part in zip(target.elts, parts, strict=True))]
+
     def _annotated(self, node: ast.AnnAssign) -> list[ir.Stmt]:
         if node.value is None:
             return []
@@ -125,6 +143,9 @@ class Statements:
             function = self._scope.static(value.func)
             if is_helper(function):
                 return self._unpack(node, target, value, function)
+            split = self._expressions.texts.split(value)
+            if split is not None:
+                return self._unpack_parts(node, target, split)
         return [self._store(node, target, self._expressions.translate(value))]
 
     def _augmented(self, node: ast.AugAssign) -> list[ir.Stmt]:
@@ -194,11 +215,34 @@ class Statements:
         }
         return [self._stmt(node, {"if": branches})]
 
-    def _for(self, node: ast.For) -> list[ir.Stmt]:
+    def _no_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
             raise self._refuse(
                 node.orelse[0], "'else' of a loop cannot be compiled", "set a local variable before 'break'"
             )
+
+    def _while(self, node: ast.While) -> list[ir.Stmt]:
+        """A range that ends where the condition does not hold at the start of a round."""
+        self._no_else(node)
+        span = self._scope.source.span(node.test)
+        rounds, test = self._expressions.apart(lambda: self._expressions.translate(node.test))
+        if not (isinstance(node.test, ast.Constant) and node.test.value is True):
+            ends: ir.If = {"condition": ir.unary("not", test, span), "then": [ir.stmt("break", span)], "otherwise": []}
+            rounds = [*rounds, ir.stmt({"if": ends}, span)]
+        loop: ir.ForRange = {
+            "variable": self._scope.context.names.temporary(),
+            "start": ir.literal({"int": 0}, span),
+            "stop": ir.literal({"int": _ROUNDS}, span),
+            "step": 1,
+            "body": [*rounds, *self._block(node.body)],
+        }
+        return [self._stmt(node, {"for_range": loop})]
+
+    def _for(self, node: ast.For) -> list[ir.Stmt]:
+        self._no_else(node)
+        values = self._expressions.listed(node.iter)
+        if values is not None:
+            return self._for_values(node, values)
         if not isinstance(node.target, ast.Name):
             raise self._refuse(
                 node.target, "a loop has one variable", "write 'for line in ev.lines:' and use line.name"
@@ -209,6 +253,9 @@ class Statements:
         rows = self._scope.scan(node.iter)
         if rows is not None:
             return [self._for_rows(node, node.target.id, rows)]
+        split = self._expressions.texts.split(node.iter)
+        if split is not None:
+            return self._for_parts(node, node.target.id, split)
         list_name = self._scope.event_field(node.iter)
         if list_name is None:
             lists = "a list of the event or over " if self._scope.closed is None else ""
@@ -246,6 +293,78 @@ class Statements:
         }
         return self._stmt(node, {"for_range": loop})
 
+    def _for_values(self, node: ast.For, rounds: list[Round]) -> list[ir.Stmt]:
+        """A loop over values that are written out: over their places, each of which has some."""
+        span = self._scope.source.span(node.iter)
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        for target in targets:
+            self._check_target(target)
+            if not isinstance(target, ast.Name):
+                raise self._refuse(target, "a loop sets local variables", "assign in the body of the loop")
+        values = self._unpacked(node, rounds, len(targets))
+        for i, target in enumerate(targets):
+            kinds = sorted({kind for of in values if (kind := ir.kind_of(of[i])) is not None})
+            if len(kinds) > 1:
+                message = f"'{ast.unparse(target)}' is {' and '.join(kinds)} in '{ast.unparse(node.iter)}'"
+                raise self._refuse(node.iter, message, "give values of one type")
+        if not values:
+            return []
+        before: list[ir.Stmt] = []
+        values = [[self._expressions.as_of(value, before) for value in of] for of in values]
+        place = self._scope.context.names.temporary()
+        assigned = [
+            ir.stmt({"assign": {"name": self._scope.local(cast(ast.Name, target).id), "value": value}}, span)
+            for i, target in enumerate(targets)
+            for value in [self._expressions.chosen(place, [of[i] for of in values], 0, span)]
+        ]
+        loop: ir.ForRange = {
+            "variable": place,
+            "start": ir.literal({"int": 0}, span),
+            "stop": ir.literal({"int": len(values)}, span),
+            "step": 1,
+            "body": [*assigned, *self._block(node.body)],
+        }
+        return [*before, self._stmt(node, {"for_range": loop})]
+
+    def _unpacked(self, node: ast.For, rounds: list[Round], count: int) -> list[list[ir.Expr]]:
+        """Returns the values of each round: of tuples if and only if the target is one. Raises ``CompileError``."""
+        shown, values = ast.unparse(node.iter), list[list[ir.Expr]]()
+        for of in rounds:
+            if not isinstance(node.target, ast.Tuple):
+                if isinstance(of, list):
+                    message = f"'{shown}' has a tuple in a round, which is not a value"
+                    names = ": for a, in ..." if len(of) == 1 else ""
+                    raise self._refuse(node.target, message, f"give the loop a variable for each{names}")
+                values.append([of])
+            elif not isinstance(of, list):
+                message = f"'{shown}' has a value in a round that is no tuple"
+                raise self._refuse(node.target, message, "give the loop one variable")
+            elif len(of) != count:
+                message = f"'{shown}' has {len(of)} value{'s' * (len(of) != 1)} in a round, not {count}"
+                raise self._refuse(node.target, message, "give the loop a variable for each")
+            else:
+                values.append(of)
+        return values
+
+    def _for_parts(self, node: ast.For, variable: str, split: Split) -> list[ir.Stmt]:
+        """A loop over the parts of a text: over their places, each of which is asked for."""
+        span, texts = self._scope.source.span(node.iter), self._expressions.texts
+        before: list[ir.Stmt] = []
+        split = texts.kept(split, before)
+        place = self._scope.context.names.temporary()
+        part = texts.part(split, ir.expr({"local": place}, span))
+        loop: ir.ForRange = {
+            "variable": place,
+            "start": ir.literal({"int": 0}, span),
+            "stop": texts.count(split),
+            "step": 1,
+            "body": [
+                self._stmt(node, {"assign": {"name": self._scope.local(variable), "value": part}}),
+                *self._block(node.body),
+            ],
+        }
+        return [*before, self._stmt(node, {"for_range": loop})]
+
     def _step(self, node: ast.expr) -> int:
         step: int | None = ir.constant(self._expressions.translate(node), "int")
         if not step:
@@ -275,7 +394,7 @@ class Statements:
             return []
         if isinstance(value, ast.Call):
             return self._call(node, value)
-        # What could not be compiled anyway has a reason of its own.
+        # An expression that could not be compiled anyway has a reason of its own.
         self._expressions.translate(value)
         raise self._refuse(value, "an expression on its own has no effect", "assign it, or leave it out")
 
@@ -384,7 +503,7 @@ class HelperBody:
         """The plan's statements, and the values after them. Raises ``CompileError``."""
         source = self._scope.source
         width = self._returns.width(body)
-        body = self._returns.at_ends(body)
+        body = self._returns.at_ends(self._returns.branched(body))
         if width and not self._returns.ends(body):
             hint = "let each end in a 'return' with a value"
             raise source.refuse(definition, f"not every path of {self._shown}() returns a value", hint)

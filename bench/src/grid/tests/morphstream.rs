@@ -1,4 +1,5 @@
-//! What MorphStream's model decides for the workloads of its paper (2023, §6.2.2, §6.2.3), at the parameters of Table 5.
+//! The decisions of MorphStream's model for the workloads of its paper (2023, §6.2.2, §6.2.3), at the parameters of
+//! Table 5.
 
 use crate::workloads::{Input, Knobs, Workload, event_schema};
 use arrow_array::cast::AsArray;
@@ -17,7 +18,7 @@ use tidemill_txn::{Survey, Surveyor};
 
 const STRUCTURED: Explore = Explore::Structured(Search::Dfs);
 
-/// What is decided for batches of a workload.
+/// Decides for batches of a workload.
 struct Batches {
     engine: Engine,
     surveyor: Surveyor,
@@ -102,7 +103,7 @@ fn the_interval_matters() {
     assert_eq!(decided.map(|policy| policy.to_string()), ["operation,eager", "operation,eager", "chain,dfs,eager"]);
 }
 
-/// By transaction that has any: place that is read, place that is written.
+/// Returns the parameters of each transaction that has any: the place that is read, and the place that is written.
 fn parameters(plan: &Plan, events: &RecordBatch) -> Vec<Vec<(u32, u32)>> {
     let engine = Engine::new(analyze(plan).expect("a valid plan")).expect("a plan that compiles");
     let shape = engine.shape(events);
@@ -133,13 +134,13 @@ fn writes_need_what_their_values_and_requirements_read() {
     // A transfer, which requires enough of an account and an asset.
     let transfer = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)];
     assert_eq!(parameters_of(Workload::Ledger, knobs(Workload::Ledger)), [transfer]);
-    // Whether a vehicle was seen decides about the count, and nothing about what was seen.
+    // The fact that a vehicle was seen decides about the count, and nothing about what was seen.
     assert_eq!(parameters_of(Workload::Toll, knobs(Workload::Toll)), [[(1, 0)]]);
     // Twenty rows that are written each for itself.
     assert_eq!(parameters_of(Workload::Bidding, knobs(Workload::Bidding)), [[(0, 0); 0]; 0]);
 }
 
-/// A list of two lines, each of which names an item and another one, beside a total.
+/// Returns a list of two lines, each of which names an item and another one, beside a total.
 fn over_lines(body: impl FnOnce(&mut Block)) -> Vec<(u32, u32)> {
     let table =
         |name: &'static str| move |t: TableBuilder| t.key("id", Type::Int).column_or(name, Type::Int, Value::Int(0));

@@ -27,7 +27,7 @@ fn plan(shape: &Shape) -> Plan {
             names.into_iter().fold(s.event_time("at", Type::Int), |s, name| s.field(name, Type::Int))
         })
         .filter("views", named("events"), event("event_type").eq(VIEW))
-        // What `views.map(lambda e, ad: {...}, ad=ads.read("ad"))` is in a plan.
+        // A transaction stands for `views.map(lambda e, ad: {...}, ad=ads.read("ad"))` in a plan.
         .transaction("tagged", [named("views")], |t| {
             t.read("ad", "ads", [event("ad")])
                 .body(|b| b.give([("at", event("at")), ("campaign", cell("ad", "campaign"))]))
@@ -39,7 +39,7 @@ fn plan(shape: &Shape) -> Plan {
     plan
 }
 
-/// The advertisement of a number.
+/// Returns the advertisement of a number.
 fn ad(number: u64) -> i64 {
     mix(number) as i64
 }

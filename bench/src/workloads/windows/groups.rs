@@ -2,15 +2,15 @@
 
 use crate::workloads::input::Map;
 
-/// Where the group of a key stands.
+/// The index of groups by key.
 pub trait Index: Default {
-    /// Its place; `next` if it has none yet.
+    /// Returns its place; `next` if it has none yet.
     fn place(&mut self, key: i64, next: u32) -> u32;
     /// Forgets all keys, which these are.
     fn clear(&mut self, keys: impl Iterator<Item = i64>);
 }
 
-/// For any keys.
+/// An index of any keys.
 #[derive(Default)]
 pub struct ByMap(Map<i64, u32>);
 
@@ -25,7 +25,7 @@ impl Index for ByMap {
     }
 }
 
-/// For keys that are small and not negative.
+/// An index of keys that are small and not negative.
 #[derive(Default)]
 pub struct ByArray(Vec<u32>);
 
@@ -58,7 +58,7 @@ pub struct Groups<I, P> {
 }
 
 impl<I: Index, P: Default> Groups<I, P> {
-    /// What is aggregated of a key; nothing yet where it is new.
+    /// Returns the aggregate of a key; an empty one if the key is new.
     #[inline(always)]
     pub fn group(&mut self, key: i64) -> &mut P {
         let place = self.index.place(key, self.groups.len() as u32) as usize;
@@ -68,7 +68,7 @@ impl<I: Index, P: Default> Groups<I, P> {
         &mut self.groups[place].1
     }
 
-    /// The groups in the order in which they came.
+    /// Returns the groups in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = &(i64, P)> {
         self.groups.iter()
     }

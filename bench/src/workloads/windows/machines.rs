@@ -23,7 +23,7 @@ const JOB: usize = 1;
 const CPU: usize = 9;
 const WORDS: [&str; 8] = ["job", "task", "machine", "event_type", "user", "category", "priority", "constraints"];
 const SHARES: [&str; 3] = ["cpu", "ram", "disk"];
-/// Those of the trace.
+/// The number of machines in the trace.
 const MACHINES: u64 = 12_500;
 const UNITS: u64 = 4_096;
 

@@ -38,7 +38,7 @@ pub struct WindowWorkload {
     pub length: i64,
     /// Events in a second of event time.
     pub rate: u64,
-    /// Whether groups have the skew that is asked for. The others have their own.
+    /// A flag: whether groups have the skew that is asked for. The others have their own.
     pub skews: bool,
     /// Plan, events and loops.
     pub query: fn(&Shape) -> Query,
@@ -46,22 +46,23 @@ pub struct WindowWorkload {
     pub parallel: Option<Parallel>,
 }
 
-/// What each of so many workers puts out of these events by a baseline.
+/// A function that runs a baseline on a number of workers, and returns the output of each.
 pub type Parallel = fn(&Shape, &RecordBatch, Baseline, usize) -> Vec<Output>;
 
 const RATE: u64 = 100_000;
 
-/// A workload whose groups have the skew that is asked for.
+/// Returns a workload whose groups have the skew that is asked for.
 const fn skewed(name: &'static str, groups: u64, length: i64, query: fn(&Shape) -> Query) -> WindowWorkload {
     WindowWorkload { name, groups, length, rate: RATE, skews: true, query, parallel: None }
 }
 
-/// A query of NEXMark over persons, auctions and bids, of which `groups` auctions are open; 0 seconds without windows.
+/// Returns a query of NEXMark over persons, auctions and bids, of which `groups` auctions are open; 0 seconds without
+/// windows.
 const fn nexmark(name: &'static str, length: i64, query: fn(&Shape) -> Query) -> WindowWorkload {
     WindowWorkload { name, groups: 100, length, rate: RATE, skews: false, query, parallel: None }
 }
 
-/// An aggregation in tumbling windows.
+/// Returns an aggregation in tumbling windows.
 const fn tumbling(
     name: &'static str,
     groups: u64,
@@ -113,8 +114,8 @@ pub static WINDOW_WORKLOADS: &[WindowWorkload] = &[
     skewed("ro", 1_000_000, 0, counters::query),
 ];
 
-/// The events that are not late: those whose time, the first column, is not below one before. In the order of time already,
-/// they are as they are.
+/// Returns the events that are not late: those whose time, the first column, is not below one before. In the order of
+/// time already, they are as they are.
 pub fn punctual(events: &RecordBatch) -> RecordBatch {
     let times = events.column(0).as_primitive::<Int64Type>().values();
     let mut greatest = i64::MIN;

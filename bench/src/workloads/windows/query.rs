@@ -10,7 +10,7 @@ use tidemill_plan::{Expr, ExprNode, OverDef, Plan, Stmt, StmtNode, StreamRef, Tr
 use tidemill_plan::{WindowFunction, WindowsDef};
 use tidemill_random::{below, mix, unit};
 
-/// What is varied.
+/// The parameters that are varied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Events in all.
@@ -27,11 +27,11 @@ pub struct Shape {
     pub late: f64,
 }
 
-/// By how much events are late at the most, milliseconds.
+/// The most that events are late, milliseconds.
 const LATE_MAX: u64 = 1_000;
 
 impl Shape {
-    /// The event time of an event, milliseconds; it falls only where an event is late.
+    /// Returns the event time of an event, milliseconds; it falls only where an event is late.
     pub(super) fn at(&self, number: usize) -> i64 {
         let time = (number as u64 * 1_000 / self.rate) as i64;
         let bits = mix(number as u64);
@@ -45,7 +45,7 @@ impl Shape {
         self.length * 1_000
     }
 
-    /// The groups of a tumbling window at the most, where of so many events one counts.
+    /// Returns the most groups of a tumbling window, given the number of events of which one counts.
     pub(super) fn groups_max(&self, of_events: u64) -> usize {
         // Late events come before the window of those around them.
         let seconds = self.length as u64 + LATE_MAX.div_ceil(1_000);
@@ -56,7 +56,7 @@ impl Shape {
 /// A hand-written loop: what it puts out for these events.
 pub type Plain = Box<dyn Fn(&RecordBatch) -> Output>;
 
-/// What a run needs, made outside of any measurement.
+/// The input of a run, made outside of any measurement.
 pub struct Query {
     /// The application, with one sink.
     pub plan: Plan,
@@ -68,11 +68,11 @@ pub struct Query {
     pub needed: &'static [usize],
     /// The loop with a hash map.
     pub by_map: Plain,
-    /// The same with an array by key, where keys allow it.
+    /// The loop with an array by key, where keys allow it.
     pub by_array: Option<Plain>,
 }
 
-/// A window over a stream whose function returns these fields.
+/// Returns a window over a stream whose function returns these fields.
 pub(super) fn window<const FIELDS: usize>(
     name: &str,
     input: StreamRef,
@@ -113,12 +113,12 @@ pub(super) fn argmax(by: &str, value: &str) -> Expr {
     ExprNode::Aggregate { function: WindowFunction::ArgMax, value, by, argument: None }.into()
 }
 
-/// The end of the window that holds an instant, where windows begin at multiples of `every` and are as long.
+/// Returns the end of the window that holds an instant, where windows begin at multiples of `every` and are as long.
 pub(super) fn end_of(at: i64, every: i64) -> i64 {
     (at.div_euclid(every) + 1) * every
 }
 
-/// Rows of a table with these columns of ints.
+/// Returns the rows of a table with these columns of ints.
 pub(super) fn int_table<const COLUMNS: usize>(columns: [(&str, Vec<i64>); COLUMNS]) -> RecordBatch {
     let schema = Schema::scalars(columns.iter().map(|(name, _)| (*name, Type::Int.into())));
     let arrays = columns.into_iter().map(|(_, values)| ints(values)).collect();

@@ -110,7 +110,7 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
     vec![("end", ends), ("region", regions), ("rides", rides), ("fare", means)]
 }
 
-/// The baselines.
+/// Runs a baseline.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     let [at, vendor, region] = [AT, VENDOR, REGION].map(|number| column(events, number));
     let [distance, fare] = [DISTANCE, FARE].map(|number| floats(events, number));

@@ -1,4 +1,4 @@
-//! What a loop puts out, row by row.
+//! The output of a loop, row by row.
 
 use crate::workloads::input::Output;
 
@@ -9,7 +9,7 @@ pub struct Rows<const COLUMNS: usize> {
 }
 
 impl<const COLUMNS: usize> Rows<COLUMNS> {
-    /// No rows yet.
+    /// Makes an output without rows.
     pub fn new(names: [&'static str; COLUMNS]) -> Self {
         Rows { names, columns: std::array::from_fn(|_| Vec::new()) }
     }
@@ -20,7 +20,7 @@ impl<const COLUMNS: usize> Rows<COLUMNS> {
         self.columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn output(self) -> Output {
         self.names.into_iter().zip(self.columns).collect()
     }

@@ -85,7 +85,7 @@ fn run<I: Index>(events: &RecordBatch, length: i64) -> Output {
     vec![("end", ends), ("campaign", campaigns), ("views", views)]
 }
 
-/// The baselines.
+/// Runs a baseline.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     let [at, campaign, kind] = [AT, CAMPAIGN, KIND].map(|number| column(events, number));
     baseline.run(&Views { at, campaign, kind }, shape.length_ms(), shape.groups_max(KINDS as u64), workers)

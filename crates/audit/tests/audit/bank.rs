@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
-use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
+use tidemill_durability::{Identity, OpenState, Recorded, StateDirectory, Storage};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, late, literal, named};
@@ -17,7 +17,7 @@ use tidemill_runtime::{
 };
 use tidemill_sim::SimStorage;
 
-/// What is wrong with an engine.
+/// The bug of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -96,7 +96,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         let account = |id: &str, balance| vec![Value::Str(id.into()), Value::Int(balance)];
         engine.preload(0.into(), &batch_of(&schema, &[account("ada", 100), account("bob", 0)])).expect("distinct keys");
     }
-    let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
+    let durable = SinkDurability::of(&directory, storage);
     let sink = |sink: &tidemill_plan::Sink| -> Box<dyn Sink> {
         let file = WriteJsonl { path: format!("out/{}", sink.name), compression: None };
         file.open(&honest.streams[sink.stream].schema, Some(&durable)).expect("it opens")
@@ -114,7 +114,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
     engine.run(request, &mut || {}).map(drop)
 }
 
-/// The state, to be looked at.
+/// Returns the state, to be looked at.
 pub fn open(machine: &SimStorage) -> StateDirectory {
     StateDirectory::open_as_it_is(Arc::new(machine.clone()), Path::new("state"), "an auditor").expect("it is there")
 }

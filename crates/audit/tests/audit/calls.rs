@@ -59,7 +59,7 @@ pub fn plan(remembers: Option<i64>) -> Plan {
 pub enum Said {
     Value(i64),
     Nothing,
-    /// With the value seen, unless there was no row.
+    /// The call aborted with the value seen, unless there was no row.
     Aborted(Option<i64>),
 }
 
@@ -69,6 +69,7 @@ pub fn said(program: &Program, transaction: usize, reply: &Reply, id: i64) -> Sa
         Reply::Committed(None) => return Said::Nothing,
         Reply::Committed(Some(batch)) => (batch, transaction.committed.stream),
         Reply::Aborted(batch) => (batch, transaction.aborted),
+        Reply::Untaken(reason) => panic!("call {id}: {reason}"),
         Reply::Refused(why) => panic!("call {id}: {why}"),
     };
     let row = rows(batch, &program.streams[stream].schema).pop().expect("a row");
@@ -81,13 +82,13 @@ pub fn said(program: &Program, transaction: usize, reply: &Reply, id: i64) -> Sa
     }
 }
 
-/// What the callers share.
+/// The state that the callers share.
 #[derive(Default)]
 struct Calls {
     next: AtomicI64,
-    /// By procedure: the number of calls that may have been sent.
+    /// The number of calls that may have been sent, by procedure.
     sent: [AtomicU64; 2],
-    /// By number: the procedure and the reply.
+    /// The procedure and the reply of each call, by number.
     answered: Mutex<BTreeMap<i64, (usize, Said)>>,
 }
 
@@ -128,7 +129,7 @@ fn call(session: &Session, program: &Program, random: &mut Random, calls: &Calls
     }
 }
 
-/// The outcomes that a sink has, by the number of the call. Panics if one is there twice.
+/// Returns the outcomes that a sink has, by the number of the call. Panics if one is there twice.
 pub fn released(machine: &SimStorage, which: usize, is_aborted: bool) -> BTreeMap<i64, Said> {
     let path = format!("out/{}{}", NAMES[which], if is_aborted { ".aborted" } else { "" });
     let files = machine.files();

@@ -62,3 +62,28 @@ fn an_executed_call_is_replied_to_before_the_disk_has_it() {
         );
     }
 }
+
+/// While the disk of the outputs does not answer, calls are replied to.
+#[test]
+fn a_sink_does_not_stand_between_a_call_and_its_reply() {
+    let plan = plan(None);
+    let program = analyze(&plan).expect("a right plan");
+    let machine = SimStorage::new(1);
+    machine.create_directory(Path::new("out")).expect("no fault");
+    let session = start(&machine, &plan, &program, 0).expect("it starts");
+    let add = session.procedure(NAMES[0]).expect("it can be called");
+    let schema = &program.streams[program.transactions.raw[0].inputs[0]].schema;
+    let held = machine.hold_syncs(Path::new("out"));
+    for id in 0..20 {
+        let batch = batch_of(schema, &[[id, id, 1].map(Value::Int).to_vec()]);
+        let mut calling = session.call(&add, &batch, None).expect("there is room");
+        let answered = calling.next(Some(Instant::now() + Duration::from_secs(60))).expect("it is durable");
+        let reply = answered.expect("an outcome").replies().next().expect("one call");
+        assert_eq!(said(&program, 0, &reply, id), Said::Value(1));
+    }
+    let is_out = |path: &std::path::PathBuf| path.starts_with("out") && path.ends_with("add");
+    assert!(!machine.files().keys().any(is_out), "nothing is released yet");
+    drop(held);
+    session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
+    assert_eq!(released(&machine, 0, false).len(), 20);
+}

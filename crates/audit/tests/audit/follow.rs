@@ -1,9 +1,10 @@
 //! Following across crashes and ends: a reader that goes on from its last place gets each event that is released once, in
 //! order, as long as its place is kept.
 
+use crate::bank::open;
 use crate::session::{Times, kept_events, plan, send, start_planted};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use tidemill_durability::{Bug, Planted};
 use tidemill_histories::Random;
@@ -20,9 +21,9 @@ const LIVES: usize = 4;
 struct Reader {
     values: Vec<i64>,
     place: Option<Place>,
-    /// Whether it was told that events are not kept any more.
+    /// A flag: whether it was told that events are not kept any more.
     told: bool,
-    /// Whether it did not come before the session was over.
+    /// A flag: whether it did not come before the session was over.
     late: bool,
 }
 
@@ -30,10 +31,10 @@ impl Reader {
     fn follow(&mut self, session: &Session, stream: StreamId) -> Option<Following> {
         // Before the first epoch of all: everything.
         let after = self.place.unwrap_or(Place::after(0));
-        match session.follow_after(stream, Some(after), Slow::Misses, 1_000_000) {
+        match session.follow_after(stream, Some(session.position(after)), Slow::Misses, 1_000_000) {
             Ok(following) => Some(following),
             Err(SessionError::Gone { after: asked, kept, .. }) => {
-                assert!(asked == after && kept > after, "{asked}, {kept}");
+                assert!(asked.place == after && kept.place > after, "{asked}, {kept}");
                 self.told = true;
                 None
             }
@@ -78,7 +79,7 @@ impl Reader {
     }
 }
 
-/// The values that the sink's file holds.
+/// Returns the values that the sink's file holds.
 fn written(machine: &SimStorage) -> Vec<i64> {
     let files = machine.files();
     let text = String::from_utf8(files[Path::new("out/added")].clone()).expect("a text");
@@ -89,7 +90,7 @@ fn written(machine: &SimStorage) -> Vec<i64> {
     text.lines().map(value).collect()
 }
 
-/// How often what happened in trials.
+/// Counts of what happened in trials.
 #[derive(Default)]
 struct Counts {
     crashes: u64,
@@ -101,7 +102,7 @@ struct Counts {
     told: u64,
 }
 
-/// One trial; what was wrong with it.
+/// Runs one trial. Returns what was wrong with it.
 fn trial(plan: &Plan, program: &Program, seed: u64, planted: Planted, counts: &mut Counts) -> Result<(), String> {
     let stream = program.sinks.iter().find(|sink| sink.name == "added").expect("a sink").stream;
     let machine = SimStorage::new(seed);
@@ -161,7 +162,8 @@ fn trial(plan: &Plan, program: &Program, seed: u64, planted: Planted, counts: &m
     }
 }
 
-/// What a session that is sent nothing gives those who follow a stream from its first event; none if that is not kept.
+/// Returns the events that a session that is sent nothing gives to a follower of a stream from its first event; none if
+/// that event is not kept.
 fn from_the_first(
     machine: &SimStorage,
     plan: &Plan,
@@ -195,6 +197,45 @@ fn a_reader_goes_on_from_its_place_across_crashes() {
     assert!(told > 0, "no place was lost where few events are kept");
     assert!(crashes > TRIALS / 2 && resumed > 0, "{crashes} crashes, {resumed} lives that went on");
     assert!(whole > TRIALS / 2, "{whole} readers got everything");
+}
+
+/// Returns whether a state that was put back to a savepoint refuses a position of before, and takes one of its own.
+fn is_refused(planted: Planted) -> bool {
+    let plan = plan([Times::Own, Times::None]);
+    let program = analyze(&plan).expect("a right plan");
+    let machine = SimStorage::new(1);
+    tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
+    let (mut random, clock, sent) = (Random::new(1), AtomicU64::new(10), Default::default());
+    let mut live = |session: &Session| {
+        send(session, &program, &mut random, &clock, &sent);
+        session.flush(None).expect("it goes on");
+        session.position(Place::after(session.control().epochs.load(Ordering::Acquire)))
+    };
+    let close = |session: Session| session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
+    let session = start_planted(&machine, &plan, &program, 0, planted).expect("it starts");
+    let before = live(&session);
+    close(session);
+    let mut directory = open(&machine);
+    directory.restore_savepoint("start").expect("it is there");
+    drop(directory);
+    let session = start_planted(&machine, &plan, &program, 0, planted).expect("it starts again");
+    let stream = program.sinks.iter().find(|sink| sink.name == "added").expect("a sink").stream;
+    let own = live(&session);
+    assert_ne!(before.course, own.course);
+    session.follow_after(stream, Some(own), Slow::Misses, 1_000).map(drop).expect("a position of its own");
+    let refused = match session.follow_after(stream, Some(before), Slow::Misses, 1_000) {
+        Ok(_) => false,
+        Err(SessionError::OtherCourse { after, kept, .. }) => after == before && kept.course == own.course,
+        Err(error) => panic!("{error}"),
+    };
+    close(session);
+    refused
+}
+
+#[test]
+fn a_position_of_another_course_is_refused() {
+    assert!(is_refused(Planted::default()));
+    assert!(!is_refused(Planted::new(Bug::FollowerIgnoresCourse)), "the bug shows");
 }
 
 /// A planted bug is found by its symptom, and the same trial passes without it.

@@ -22,7 +22,7 @@ use tidemill_runtime::{KeyRefused, Reply, RequestKey, Session, When};
 use tidemill_sim::{Fault, SimStorage};
 
 const TRIALS: u64 = 40;
-/// Before a bug is given up on.
+/// The number of trials before a bug is given up on.
 const TRIALS_FOR_A_BUG: u64 = 200;
 /// Sessions of a trial; all but the last may end at any call of the storage.
 const LIVES: usize = 4;
@@ -37,12 +37,12 @@ struct Wanted {
     event: [i64; 3],
 }
 
-/// What the callers share.
+/// The state that the callers share.
 struct Model {
     calls: Vec<Wanted>,
-    /// By call, what was said about it first.
+    /// The first answer to each call, by call.
     said: Mutex<BTreeMap<usize, Said>>,
-    /// What was not as it has to be.
+    /// The first thing found wrong.
     wrong: Mutex<Option<String>>,
     /// The callers' clock, microseconds.
     now: AtomicI64,
@@ -67,7 +67,7 @@ impl Model {
         self.said.lock().expect("no panic").contains_key(&call)
     }
 
-    /// Somebody is told something about a call.
+    /// Notes an answer to a call, which must be that of the first time.
     fn told(&self, call: usize, now: Said) {
         let first = *self.said.lock().expect("no panic").entry(call).or_insert(now);
         if first != now {
@@ -154,7 +154,7 @@ impl Client<'_> {
     }
 }
 
-/// One trial: the number of crashes, or what was wrong.
+/// Runs one trial. Returns the number of crashes, or what was wrong.
 fn trial(plan: &Plan, program: &Program, seed: u64, planted: Planted) -> Result<u64, String> {
     let machine = SimStorage::new(seed);
     tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
@@ -230,8 +230,14 @@ fn a_call_that_is_made_again_runs_once_and_is_answered_alike() {
 fn planted_bugs_of_retries_are_found() {
     let plan = plan(Some(HOUR));
     let program = analyze(&plan).expect("a right plan");
-    let bugs =
-        [Bug::ReplayForgetsKeys, Bug::CheckpointForgetsAnswers, Bug::CheckpointForgetsKeys, Bug::AnswersAgainUnsynced];
+    let bugs = [
+        Bug::ReplayForgetsKeys,
+        Bug::CheckpointForgetsAnswers,
+        Bug::CheckpointForgetsKeys,
+        Bug::AnswersAgainUnsynced,
+        Bug::FilterForgetsRun,
+        Bug::KeyRunsExpireEarly,
+    ];
     for bug in bugs {
         let found = (0..TRIALS_FOR_A_BUG)
             .find_map(|seed| trial(&plan, &program, seed, Planted::new(bug)).err().map(|wrong| (seed, wrong)));
@@ -244,6 +250,64 @@ fn planted_bugs_of_retries_are_found() {
     }
 }
 
+/// Calls one after the other in a session of their own, each with its number, key and time; what is said of them.
+fn in_session(machine: &SimStorage, plan: &Plan, program: &Program, calls: &[(i64, &str, i64)]) -> Vec<Said> {
+    let session = start_planted(machine, plan, program, 2, Planted::default()).expect("it starts");
+    let procedure = session.procedure(NAMES[0]).expect("it can be called");
+    let stream = program.transactions.raw[0].inputs[0];
+    let call = |&(id, key, called): &(i64, &str, i64)| {
+        let batch = batch_of(&program.streams[stream].schema, &[[id, 1, 1].map(Value::Int).to_vec()]);
+        let key = RequestKey { user: String::new(), key: key.into(), called };
+        let mut calling = session.call_with(&procedure, &batch, &[Some(key)], When::Durable, None).expect("it goes on");
+        let answered = calling.next(None).expect("it goes on").expect("a call has an answer");
+        said(program, 0, &answered.replies().next().expect("an answer"), id)
+    };
+    let said = calls.iter().map(call).collect();
+    session.close(&mut || {}).expect("it is closed once").expect("it ends well");
+    said
+}
+
+/// Runs of keys are merged, so that there are few, and go when the time of their keys is over: until then each key is known.
+#[test]
+fn runs_of_keys_are_few_and_go_with_their_time() {
+    const TIME: i64 = 1_000_000;
+    const STEP: i64 = 1_000;
+    let plan = plan(Some(TIME));
+    let program = analyze(&plan).expect("a right plan");
+    let machine = SimStorage::new(1);
+    tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
+    let mut random = Random::new(1);
+    let (mut known, mut made, mut merged) = (Vec::<Said>::new(), 0, 0);
+    for life in 0..60 {
+        let first = known.len() as i64;
+        let mut now = first * STEP;
+        let new: Vec<(i64, String)> = (first..first + 40).map(|id| (id, format!("key {id}"))).collect();
+        let mut calls: Vec<(i64, String, i64)> =
+            new.into_iter().map(|(id, key)| (id, key, now + (id - first) * STEP)).collect();
+        now += 40 * STEP;
+        // Those of a key whose time is not over yet, up to the oldest.
+        let oldest = (now - TIME) / STEP + 1;
+        let again: Vec<i64> =
+            (0..10).map(|_| oldest.max(0) + random.below((first + 40 - oldest.max(0)) as usize) as i64).collect();
+        calls.extend(again.iter().chain(&[oldest.max(0)]).map(|&id| (id, format!("key {id}"), now)));
+        let calls: Vec<(i64, &str, i64)> = calls.iter().map(|(id, key, called)| (*id, &key[..], *called)).collect();
+        let said = in_session(&machine, &plan, &program, &calls);
+        known.extend(&said[..40]);
+        made += 40;
+        for (&id, now) in again.iter().chain(&[oldest.max(0)]).zip(&said[40..]) {
+            assert_eq!(known[id as usize], *now, "life {life}: key {id} of {}", known.len());
+        }
+        let state = open(&machine);
+        let checkpoint = state.checkpoint().expect("a session has ended");
+        assert_eq!(checkpoint.sources[0].events, made, "life {life}: what is known is not made again");
+        let (runs, keys) = (checkpoint.keys.len(), checkpoint.keys.iter().map(|run| run.run.rows as i64).sum::<i64>());
+        assert!(runs <= 16, "life {life}: {runs} runs");
+        assert!(keys <= (TIME + TIME / 4) / STEP + 40, "life {life}: {keys} keys in {runs} runs");
+        merged += usize::from(checkpoint.keys.iter().any(|run| run.run.rows > 60));
+    }
+    assert!(merged > 10, "runs were merged in {merged} lives");
+}
+
 /// A key is kept for its time and no longer, by the clock as it is: one that was ahead for a while takes nothing from keys that
 /// come after it is put back, also after restarts.
 #[test]
@@ -253,22 +317,7 @@ fn keys_are_kept_for_their_time_by_a_clock_that_may_be_put_back() {
     let program = analyze(&plan).expect("a right plan");
     let machine = SimStorage::new(1);
     tidemill_durability::Storage::create_directory(&machine, Path::new("out")).expect("no fault");
-    let in_session = |calls: &[(i64, &str, i64)]| -> Vec<Said> {
-        let session = start_planted(&machine, &plan, &program, 1, Planted::default()).expect("it starts");
-        let procedure = session.procedure(NAMES[0]).expect("it can be called");
-        let stream = program.transactions.raw[0].inputs[0];
-        let call = |&(id, key, called): &(i64, &str, i64)| {
-            let batch = batch_of(&program.streams[stream].schema, &[[id, 1, 1].map(Value::Int).to_vec()]);
-            let key = RequestKey { user: String::new(), key: key.into(), called };
-            let mut calling =
-                session.call_with(&procedure, &batch, &[Some(key)], When::Durable, None).expect("it goes on");
-            let answered = calling.next(None).expect("it goes on").expect("a call has an answer");
-            said(&program, 0, &answered.replies().next().expect("an answer"), id)
-        };
-        let said = calls.iter().map(call).collect();
-        session.close(&mut || {}).expect("it is closed once").expect("it ends well");
-        said
-    };
+    let in_session = |calls: &[(i64, &str, i64)]| in_session(&machine, &plan, &program, calls);
     let first = in_session(&[(1, "a", 0), (1, "a", TIME - 1), (2, "b", TIME)]);
     assert_eq!(first[0], first[1], "it is made again within its time");
     let again = in_session(&[(2, "b", 2 * TIME - 1), (3, "a", TIME + 1)]);

@@ -25,13 +25,13 @@ const TRIALS: u64 = 40;
 const LIVES: usize = 3;
 const THREADS: usize = 3;
 
-/// Which times the events of a source have.
+/// The times that the events of a source have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Times {
     None,
-    /// Those that they bring.
+    /// The times that the events bring.
     Own,
-    /// Those of their positions.
+    /// The times of their positions.
     Filled,
 }
 
@@ -127,7 +127,7 @@ pub fn start(machine: &SimStorage, plan: &Plan, program: &Program, seed: u64) ->
     start_planted(machine, plan, program, seed, Planted::default())
 }
 
-/// The same, with a bug.
+/// Starts a session with a bug.
 pub fn start_planted(
     machine: &SimStorage,
     plan: &Plan,
@@ -146,19 +146,15 @@ pub fn start_planted(
         recorded: Some(recorded),
     })?;
     directory.plant(planted);
-    let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
-    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-    for sink in &program.sinks {
-        let file = WriteJsonl { path: format!("out/{}", sink.name), compression: None };
-        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
-        sinks.push(file.open(&program.streams[sink.stream].schema, Some(&durable)).map_err(failed)?);
-    }
+    let sinks = open_sinks(program, &directory, storage)?;
     if !directory.is_new() && directory.savepoint("start").is_err() {
         directory.create_savepoint("start")?;
     }
     let options = DurabilityOptions {
         savepoint: Some("start".into()),
         checkpoint_events: 40 + seed % 50,
+        // Some have all keys in memory.
+        keys_in_memory: if seed % 4 == 3 { 1 << 20 } else { 1 + seed as usize * 7 % 60 },
         ..DurabilityOptions::default()
     };
     let epoch = if seed.is_multiple_of(2) { EpochSize::Auto } else { EpochSize::Events(1 + seed as usize % 9) };
@@ -172,7 +168,22 @@ pub fn start_planted(
     Session::start_keeping(engine, request, &keep, &mut || {}, Box::new(|| {}))
 }
 
-/// How many events of each stream are kept: all, or a few.
+/// Returns the sinks of a program, each to a file of its name.
+pub fn open_sinks(
+    program: &Program,
+    directory: &StateDirectory,
+    storage: Arc<dyn Storage>,
+) -> Result<Vec<Box<dyn Sink>>, RunError> {
+    let durable = SinkDurability::of(directory, storage);
+    let open = |sink: &tidemill_plan::Sink| {
+        let file = WriteJsonl { path: format!("out/{}", sink.name), compression: None };
+        let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
+        file.open(&program.streams[sink.stream].schema, Some(&durable)).map_err(failed)
+    };
+    program.sinks.iter().map(open).collect()
+}
+
+/// Returns the number of events of each stream that are kept: all, or a few.
 pub fn kept_events(seed: u64) -> usize {
     if seed % 4 == 3 { 1 } else { 1_000_000 }
 }
@@ -256,7 +267,7 @@ fn trials(times: [Times; 2]) {
         for life in 0..LIVES {
             if life + 1 < LIVES {
                 let fault = [Fault::CutBefore, Fault::CutAfter][random.below(2)];
-                machine.fail(machine.call_count() + random.below(120), fault);
+                machine.fail(machine.call_count() + random.below(300), fault);
             }
             let ended = start(&machine, &plan, &program, seed).and_then(|session| {
                 thread::scope(|scope| {
@@ -282,7 +293,7 @@ fn trials(times: [Times; 2]) {
         let [sent, acknowledged] = &counts;
         for (source, at) in state.checkpoint().expect("the last session has ended").sources.iter().enumerate() {
             let (least, most) = (acknowledged[source].load(Ordering::Relaxed), sent[source].load(Ordering::Relaxed));
-            // What is late was taken and has not passed.
+            // Late events were taken and have not passed.
             assert!((least..=most).contains(&at.events), "seed {seed}: {} of {least} to {most}", at.events);
         }
         let verified = verify(&state, Some("start"), &logged).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// Bytes of an entry.
 const BYTES: usize = 16;
-/// Up to so many entries are looked through: no search is faster.
+/// The number of entries up to which all are looked through: no search is faster.
 const FEW: usize = 32;
 
 fn slice_of(kept: &[u8], entry: usize) -> i64 {
@@ -64,13 +64,13 @@ fn write(slice: i64, value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Where the slice of the last of so many entries begins.
+/// Returns the place where the slice of the last of `len` entries begins.
 fn begin_of(kept: &[u8], len: usize) -> usize {
     let slice = slice_of(kept, len - 1);
     first_that(0..len - 1, |entry| slice_of(kept, entry) >= slice)
 }
 
-/// The first entry of which something is so, as it is of all that follow; the end if of none.
+/// Returns the first entry of which something is so, as it is of all that follow; the end if of none.
 fn first_that(entries: Range<usize>, is_so: impl Fn(usize) -> bool) -> usize {
     let Range { start: mut low, end: mut high } = entries;
     while low < high {
@@ -80,7 +80,7 @@ fn first_that(entries: Range<usize>, is_so: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// The entry of a value.
+/// Returns the entry of a value.
 fn find(kept: &[u8], value: i64) -> Option<usize> {
     let len = kept.len() / BYTES;
     let mut end = len;
@@ -101,7 +101,7 @@ fn find(kept: &[u8], value: i64) -> Option<usize> {
     look_for(&kept[..end * BYTES], value)
 }
 
-/// The same among few, in any order.
+/// Finds a value among few, in any order.
 fn look_for(kept: &[u8], value: i64) -> Option<usize> {
     /// Entries that are looked at together.
     const ENTRIES: usize = 4;

@@ -73,7 +73,7 @@ fn shifted_windows_have_the_bytes_of_shifted_values() {
     }
 }
 
-/// The entries: slices and values.
+/// Returns the entries: slices and values.
 fn entries_of(bytes: &[u8]) -> Vec<(i64, i64)> {
     bytes.chunks_exact(16).map(|entry| (word(entry), word(&entry[8..]))).collect()
 }

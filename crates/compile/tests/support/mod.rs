@@ -11,7 +11,7 @@ use tidemill_plan::build::{
 use tidemill_plan::{Plan, Program, Table, WindowDef};
 use tidemill_state::{EXISTS, RowLayout, TextBytes, blob};
 
-/// A context for code of one table.
+/// Returns a context for code of one table.
 pub fn context(code: &Code, ordered: bool) -> Box<AccessContext> {
     AccessContext::new(&code.emission_types, ordered, vec![TextBytes::default()])
 }

@@ -1,19 +1,20 @@
 //! Foreign columns into canonical form, refusing what the plain conversion would change silently or
 //! cannot do.
 
+use super::times::instants;
 use crate::bad::{Fault, excerpt};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Decimal128Type, TimestampMicrosecondType};
+use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, GenericListArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_cast::display::array_value_to_string;
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema};
 use std::sync::Arc;
 use tidemill_model::Schema;
 use tidemill_model::arrow::{ConformError, arrow_schema};
 
 impl Fault {
-    /// Column and reason in one sentence.
+    /// Returns the column and the reason in one sentence.
     pub fn whole_text(&self) -> String {
         match &self.column {
             Some(column) => format!("column '{column}': {}", self.reason),
@@ -22,13 +23,13 @@ impl Fault {
     }
 }
 
-/// The schema's columns of `batch` in canonical form, or what the first fault in it is.
+/// Returns the schema's columns of `batch` in canonical form, or what the first fault in it is.
 pub(super) fn conform(batch: &RecordBatch, schema: &Schema) -> Result<RecordBatch, Fault> {
     let wanted = arrow_schema(schema);
     let mut fields = Vec::with_capacity(wanted.fields().len());
     let mut columns = Vec::with_capacity(wanted.fields().len());
     for field in wanted.fields() {
-        // What is missing is reported below.
+        // A missing column is reported below.
         let Some(array) = batch.column_by_name(field.name()) else { continue };
         let array = eased(array, field.data_type()).map_err(|error| Fault::at(field.name(), error.to_string()))?;
         fields.push(Field::new(field.name(), array.data_type().clone(), true));
@@ -52,19 +53,16 @@ pub(super) fn conform(batch: &RecordBatch, schema: &Schema) -> Result<RecordBatc
     })
 }
 
-/// What the plain conversion does not do as wanted, wherever in a column it is due: times without a
-/// time zone are taken as UTC, decimals lose digits only where these are zero, and are as long as they
-/// say.
+/// Converts a column as the plain conversion would not, wherever in it this is due: times without a time zone are taken
+/// as UTC, lose what is below a microsecond downwards, and stay what they are; decimals lose digits only where these
+/// are zero, and are as long as they say.
 fn eased(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
     use DataType::*;
     match (array.data_type(), wanted) {
         (Dictionary(_, values), Timestamp(..) | Decimal128(..)) => {
             eased(&cast_with_options(array, values, &STRICT)?, wanted)
         }
-        (Timestamp(_, None) | Date32 | Date64, Timestamp(..)) => {
-            let naive = cast_with_options(array, &Timestamp(TimeUnit::Microsecond, None), &STRICT)?;
-            Ok(Arc::new(naive.as_primitive::<TimestampMicrosecondType>().clone().with_timezone("UTC")))
-        }
+        (Timestamp(..) | Date32 | Date64, Timestamp(..)) => instants(array),
         (Decimal32(_, from) | Decimal64(_, from) | Decimal128(_, from) | Decimal256(_, from), Decimal128(_, to))
             if from > to =>
         {
@@ -106,7 +104,7 @@ fn eased_list<O: OffsetSizeTrait>(array: &ArrayRef, wanted: &DataType) -> Result
     Ok(Arc::new(GenericListArray::<O>::try_new(Arc::new(field), offsets, values, nulls)?))
 }
 
-/// Whether the last `digits` digits of all decimals are zero.
+/// Checks that the last `digits` digits of all decimals are zero.
 fn exact(array: &ArrayRef, digits: i16) -> Result<(), ArrowError> {
     let decimals = array.as_primitive::<Decimal128Type>();
     let unit = u32::try_from(digits).ok().and_then(|digits| 10i128.checked_pow(digits)).unwrap_or(i128::MAX);
@@ -119,7 +117,7 @@ fn exact(array: &ArrayRef, digits: i16) -> Result<(), ArrowError> {
     }
 }
 
-/// The first row of a batch as text.
+/// Returns the first row of a batch as text.
 pub(super) fn row_text(batch: &RecordBatch) -> String {
     let schema = batch.schema();
     let value = |array: &ArrayRef| array_value_to_string(array, 0).unwrap_or_else(|error| format!("<{error}>"));

@@ -21,16 +21,16 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_runtime::{IoFailure, Sink};
 
-/// What messages are padded to.
+/// The alignment of messages, bytes.
 const WORD: usize = 8;
 
-/// What a file begins with, followed by words of zeros, as many as the writer likes.
+/// The first word of a file, followed by words of zeros, as many as the writer likes.
 const MAGIC: &[u8; WORD] = b"ARROW1\0\0";
 
-/// Of the magic word without its padding, as a file ends with it.
+/// The length of the magic word without its padding, as a file ends with it, bytes.
 const MAGIC_LENGTH: usize = 6;
 
-/// Behind the index: its length in four bytes, and the magic word.
+/// The size of what follows the index, bytes: its length in four bytes, and the magic word.
 const TAIL_LENGTH: u64 = 4 + MAGIC_LENGTH as u64;
 
 /// Read at once.
@@ -73,7 +73,7 @@ fn damaged(what: &str) -> ArrowError {
     ArrowError::IpcError(what.to_owned())
 }
 
-/// Where the stream in a file ends. Leaves the file positioned after the magic word.
+/// Returns the place where the stream in a file ends. Leaves the file positioned after the magic word.
 fn stream_end(raw: &mut Raw, length: u64) -> Result<u64, ArrowError> {
     let start = WORD as u64;
     let cut_off = || damaged("the file is cut off before its end");
@@ -95,7 +95,7 @@ fn stream_end(raw: &mut Raw, length: u64) -> Result<u64, ArrowError> {
 struct Words {
     input: Raw,
     last: [u8; WORD],
-    /// Of the last word.
+    /// The length of the last word, bytes.
     length: usize,
     /// Bytes taken.
     position: u64,
@@ -112,12 +112,12 @@ impl Words {
         Ok(())
     }
 
-    /// Shorter than a word at the end of the input.
+    /// Returns the next word, or what there is of it at the end of the input.
     fn word(&self) -> &[u8] {
         &self.last[..self.length]
     }
 
-    /// The last word and what follows it, up to position `end`.
+    /// Returns the last word and what follows it, up to position `end`.
     fn onwards(self, end: Option<u64>) -> impl Read + Send + 'static {
         let left = end.map_or(u64::MAX, |end| end.saturating_sub(self.position));
         Cursor::new(self.word().to_vec()).chain(self.input.take(left))
@@ -178,7 +178,7 @@ impl Stream {
     }
 }
 
-/// What a step through a stream came to.
+/// The result of a step through a stream.
 enum Advance {
     Batch(RecordBatch),
     Read,
@@ -291,6 +291,13 @@ impl Sink for IpcSink {
             }
         }
         Ok(())
+    }
+
+    fn bytes(&mut self) -> Option<u64> {
+        Some(match &self.writer {
+            Writer::File(writer) => writer.get_ref().get_ref().written(),
+            Writer::Stream(writer) => writer.get_ref().get_ref().written(),
+        })
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {

@@ -8,10 +8,12 @@
 //! panic is reported like any other.
 
 mod conform;
+mod int96;
 mod ipc;
 mod parquet;
 mod pushed;
 mod spool;
+mod times;
 
 pub(crate) use ipc::{IpcFiles, IpcSink};
 pub(crate) use parquet::{ParquetFiles, ParquetSink};
@@ -33,9 +35,9 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 
-/// How a columnar format is opened.
+/// A columnar format: how its files are opened and read.
 pub(crate) trait Columnar: Send {
-    /// Whether it can be read from a pipe.
+    /// A flag: whether it can be read from a pipe.
     const LIVE: bool;
 
     /// Opens a place. Only the columns named in `schema` need be read.
@@ -44,7 +46,7 @@ pub(crate) trait Columnar: Send {
 
 /// An open columnar file.
 pub(crate) struct Batches {
-    /// Of the batches.
+    /// The schema of the batches.
     pub schema: SchemaRef,
     /// Batches of any size, or why there are no more.
     pub reader: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>,
@@ -59,16 +61,16 @@ pub(crate) struct ColumnarSource<F> {
     places: Vec<Place>,
     index: usize,
     current: Option<Reading>,
-    /// Whether its end is the end for good.
+    /// A flag: whether its end is the end for good.
     is_last: bool,
-    /// The places before the current one.
+    /// The places that were read before the current one.
     before: Before,
     /// Rows of the current place that an earlier run took.
     skip: u64,
     rows_max: usize,
     progress: FileProgress,
     failure: Option<IoFailure>,
-    /// Where it goes on, for people, if it was resumed.
+    /// The place from which it goes on, as text for users, if it was resumed.
     resumed: Option<String>,
 }
 
@@ -82,7 +84,7 @@ struct Reading {
     done: u64,
     /// Bytes on the medium.
     length: u64,
-    /// By what it is recognized.
+    /// The hash of its first and last bytes, by which the file is recognized.
     mark: u64,
 }
 
@@ -152,7 +154,7 @@ impl<F: Columnar> ColumnarSource<F> {
         Ok(None)
     }
 
-    /// The rows of `batch` that fit the schema and those that do not; the first is number `first`.
+    /// Returns the rows of `batch` that fit the schema and those that do not; the first is number `first`.
     fn schema_batch(&self, batch: &RecordBatch, first: u64) -> Result<SourceBatch, IoFailure> {
         let origin = self.places[self.index].name();
         let mut salvage = Salvage { origin: &origin, schema: &self.schema, good: Vec::new(), bad: Vec::new() };
@@ -258,7 +260,7 @@ fn open_checked(format: &impl Columnar, place: &Place, schema: &Schema) -> Resul
 }
 
 impl Reading {
-    /// The next rows, at most `rows_max`.
+    /// Returns the next rows, at most `rows_max`.
     fn take(&mut self, rows_max: usize) -> Result<Option<RecordBatch>, IoFailure> {
         loop {
             let batch = match self.rest.take() {

@@ -1,17 +1,19 @@
 //! Parquet files. Only the schema's columns are read.
 
-use super::{Batches, Columnar};
+use super::{Batches, Columnar, int96};
 use crate::ParquetCompression;
 use crate::files::{ByteCount, Place, open_file};
 use crate::output::{Output, write_failed};
 use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, Field, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
 use parquet::file::properties::WriterProperties;
+use std::fs::File;
 use std::io::Write;
+use std::sync::Arc;
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_runtime::{IoFailure, Sink};
@@ -30,9 +32,39 @@ impl Columnar for ParquetFiles {
         let file = open_file(path).map_err(|failure| ArrowError::ExternalError(failure.into()))?;
         let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
         let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let wanted = |(_, field): &(usize, &arrow_schema::FieldRef)| schema.index_of(field.name()).is_some();
-        let roots: Vec<usize> = builder.schema().fields().iter().enumerate().filter(wanted).map(|(i, _)| i).collect();
-        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        let is_wanted = |field: &Field| schema.index_of(field.name()).is_some();
+        let unit = |unit| int96::with_unit(builder.schema(), builder.parquet_schema(), unit);
+        let (nanos, seconds) = (unit(TimeUnit::Nanosecond), unit(TimeUnit::Second));
+        let with_times: Vec<&str> = (nanos.fields().iter().zip(seconds.fields()))
+            .filter(|(one, other)| one != other && is_wanted(one))
+            .map(|(field, _)| field.name().as_str())
+            .collect();
+        if with_times.is_empty() {
+            return self.batches(builder, rows, is_wanted);
+        }
+        let batches = |schema: &SchemaRef, is_wanted: &dyn Fn(&Field) -> bool| {
+            let file = open_file(path).map_err(|failure| ArrowError::ExternalError(failure.into()))?;
+            let options = ArrowReaderOptions::new().with_schema(schema.clone());
+            let metadata = ArrowReaderMetadata::try_new(builder.metadata().clone(), options)?;
+            self.batches(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata), rows, is_wanted)
+        };
+        let has_times = |field: &Field| with_times.contains(&field.name().as_str());
+        let micros: Fields = unit(TimeUnit::Microsecond).fields().iter().filter(|f| is_wanted(f)).cloned().collect();
+        let micros = Arc::new(ArrowSchema::new(micros));
+        Ok(int96::joined(batches(&nanos, &is_wanted)?, batches(&seconds, &has_times)?, micros))
+    }
+}
+
+impl ParquetFiles {
+    /// Returns the batches of the columns that are wanted.
+    fn batches(
+        &self,
+        builder: ParquetRecordBatchReaderBuilder<File>,
+        rows: u64,
+        is_wanted: impl Fn(&Field) -> bool,
+    ) -> Result<Batches, ArrowError> {
+        let roots = builder.schema().fields().iter().enumerate().filter(|(_, field)| is_wanted(field));
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots.map(|(index, _)| index));
         let reader = builder.with_projection(mask).with_batch_size(self.batch_rows).build()?;
         let schema = arrow_array::RecordBatchReader::schema(&reader);
         Ok(Batches { schema, reader: Box::new(reader), rows: Some(rows) })
@@ -73,6 +105,10 @@ impl Sink for ParquetSink {
             self.writer.flush().map_err(failed)?;
         }
         Ok(())
+    }
+
+    fn bytes(&mut self) -> Option<u64> {
+        Some(self.writer.bytes_written() as u64)
     }
 
     fn finish(self: Box<Self>) -> Result<(), IoFailure> {

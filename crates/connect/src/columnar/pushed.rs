@@ -23,13 +23,13 @@ use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_runtime::BadRecord;
 
-/// What comes before the length of a message.
+/// The word before the length of a message.
 const CONTINUATION: u32 = u32::MAX;
 /// The least that a record of a batch takes.
 const RECORDS_A_BYTE: usize = 8;
 
-/// The events in an Arrow stream, in canonical form; or what is wrong with the stream, a field or a record, which `line`
-/// numbers.
+/// Returns the events in an Arrow stream, in canonical form; or what is wrong with the stream, a field or a record,
+/// which `line` numbers.
 pub fn arrow_events(stream: &[u8], schema: &Schema) -> Result<RecordBatch, BadRecord> {
     let bad = |reason: String| fault(Fault::whole(format!("not an Arrow stream: {reason}")), None);
     let stream = Buffer::from(stream);
@@ -76,7 +76,7 @@ fn decoded(mut stream: Buffer) -> Result<(SchemaRef, Vec<RecordBatch>), ArrowErr
     Ok((decoder.schema().ok_or_else(none)?, batches))
 }
 
-/// A batch in canonical form, or its first record that does not fit; `first` is the number of the first of all.
+/// Returns a batch in canonical form, or its first record that does not fit; `first` is the number of the first of all.
 fn fitted(batch: &RecordBatch, schema: &Schema, first: u64) -> Result<RecordBatch, BadRecord> {
     let whole = match conform(batch, schema) {
         Ok(events) => return Ok(events),
@@ -108,7 +108,7 @@ fn wrong(reason: impl Into<String>) -> Fault {
 /// Looks at all that the decoder trusts.
 fn check(stream: &[u8]) -> Checked {
     let mut rest = stream;
-    // By column of a batch, in its order: how many buffers it has.
+    // The number of buffers of each column of a batch, in the batch's order.
     let mut buffers: Option<Vec<usize>> = None;
     while !rest.is_empty() {
         let size = match word(&mut rest)? {
@@ -157,8 +157,8 @@ fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Fault> {
     Ok(taken)
 }
 
-/// Whether a field's type is one that the decoder knows, and whose values share no bytes. `column`: where it is in.
-/// Appends the numbers of buffers of the field and of those within, in the order of a batch.
+/// Checks that a field's type is one that the decoder knows, and that its values share no bytes. `column`: where it is
+/// in. Appends the numbers of buffers of the field and of those within, in the order of a batch.
 fn check_field(field: Field<'_>, column: &str, buffers: &mut Vec<usize>) -> Checked {
     let refused = |what: &str| Err(Fault::at(column, format!("{what} is not taken; cast it")));
     if field.dictionary().is_some() {
@@ -209,7 +209,7 @@ fn check_field(field: Field<'_>, column: &str, buffers: &mut Vec<usize>) -> Chec
     if is_known { Ok(()) } else { Err(Fault::at(column, "it is of no such type")) }
 }
 
-/// Whether the parts of a batch are in its body, and as long as it can have them.
+/// Checks that the parts of a batch are in its body, and no longer than it allows.
 fn check_batch(batch: Header<'_>, body: usize, counts: &[usize]) -> Checked {
     if batch.compression().is_some() {
         return Err(wrong("a batch is compressed; send it as it is"));
@@ -246,7 +246,7 @@ fn check_batch(batch: Header<'_>, body: usize, counts: &[usize]) -> Checked {
     Ok(())
 }
 
-/// An Arrow stream as [`arrow_events`] takes it: dictionaries and views become plain values.
+/// Returns an Arrow stream as [`arrow_events`] takes it: dictionaries and views become plain values.
 pub fn arrow_stream(
     schema: &ArrowSchema,
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,

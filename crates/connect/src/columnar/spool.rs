@@ -23,7 +23,7 @@ use tidemill_model::arrow::arrow_schema;
 use tidemill_runtime::{IoFailure, Recovered, Sink};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Before a block: its length and its checksum, in eight bytes each.
+/// The size of what precedes a block, bytes: its length and its checksum, in eight bytes each.
 const HEAD_BYTES: usize = 16;
 
 /// Opens the sink that writes the file whole.
@@ -38,20 +38,22 @@ pub(crate) struct Spool {
     writer: Option<StreamWriter<Vec<u8>>>,
     waiting: Vec<RecordBatch>,
     waiting_rows: usize,
+    /// Bytes that were written to the part.
+    written: u64,
 }
 
 impl Spool {
     pub fn new(part: Output, schema: &Schema, whole: OpenWhole) -> Result<Spool, IoFailure> {
         let name = part.name().to_owned();
         let schema = arrow_schema(schema);
-        Ok(Spool { name, part, schema, whole, writer: None, waiting: Vec::new(), waiting_rows: 0 })
+        Ok(Spool { name, part, schema, whole, writer: None, waiting: Vec::new(), waiting_rows: 0, written: 0 })
     }
 
     fn committed_file(&mut self) -> &mut CommittedFile {
         self.part.committed_file().expect("a spool is for files of durable runs")
     }
 
-    /// Writes the batches that wait, as one.
+    /// Writes the waiting batches as one batch.
     fn settle(&mut self) -> Result<(), IoFailure> {
         if self.waiting_rows == 0 {
             return Ok(());
@@ -78,6 +80,7 @@ impl Spool {
         block.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
         block.extend_from_slice(&xxh3_64(bytes).to_le_bytes());
         block.extend_from_slice(bytes);
+        self.written += block.len() as u64;
         self.committed_file().append(&block)
     }
 
@@ -114,6 +117,10 @@ impl Sink for Spool {
         self.committed_file().recover().map(Recovered::Through)
     }
 
+    fn bytes(&mut self) -> Option<u64> {
+        Some(self.written)
+    }
+
     fn prepare(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.end()?;
         self.committed_file().prepare(epoch)
@@ -121,6 +128,10 @@ impl Sink for Spool {
 
     fn commit(&mut self, epoch: u64) -> Result<(), IoFailure> {
         self.committed_file().commit(epoch)
+    }
+
+    fn keep(&mut self) -> Result<(), IoFailure> {
+        self.committed_file().keep()
     }
 
     fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {
@@ -133,6 +144,7 @@ impl Sink for Spool {
     fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
         self.forget();
         self.committed_file().close()?;
+        self.committed_file().keep()?;
         let mut whole = (self.whole)()?;
         let name = self.name.clone();
         let failed = |error: ArrowError| write_failed(&name, &format!("its part cannot be read: {error}"));
@@ -143,6 +155,7 @@ impl Sink for Spool {
                 whole.write(&batch.map_err(failed)?)?;
             }
         }
+        self.committed_file().check_held()?;
         whole.finish()
     }
 }
@@ -150,7 +163,7 @@ impl Sink for Spool {
 /// The blocks of a part that are committed, as one run of bytes.
 struct Blocks<'a> {
     committed: &'a CommittedFile,
-    /// Where the next block begins.
+    /// The place where the next block begins.
     at: u64,
     end: u64,
     block: Cursor<Vec<u8>>,

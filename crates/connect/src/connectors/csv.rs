@@ -18,7 +18,7 @@ pub struct ReadCsv {
     /// Files and globs, read in order, or `-` for standard input. The files of a glob are sorted by name; one without
     /// files is refused.
     pub paths: Vec<String>,
-    /// What stands between two fields: one ASCII character.
+    /// The delimiter between two fields: one ASCII character.
     #[serde(default = "comma")]
     pub delimiter: char,
     /// The unquoted text that stands for `None`.
@@ -27,7 +27,7 @@ pub struct ReadCsv {
     /// Told by name and first bytes unless given.
     #[serde(default)]
     pub compression: Option<Compression>,
-    /// What its end is.
+    /// The meaning of the end of its input.
     #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
     pub end: InputEnd,
 }
@@ -59,13 +59,13 @@ impl SourceConnection for ReadCsv {
 pub struct WriteCsv {
     /// A file, or `-` for standard output. A file is written under a temporary name beside it and renamed at the end.
     pub path: String,
-    /// What stands between two fields: one ASCII character.
+    /// The delimiter between two fields: one ASCII character.
     #[serde(default = "comma")]
     pub delimiter: char,
     /// The text written for `None`. While it is empty, an empty `str | None` reads back as `None`.
     #[serde(default)]
     pub null: String,
-    /// By the path's ending unless given.
+    /// The compression; that of the path's ending unless given.
     #[serde(default)]
     pub compression: Option<Compression>,
 }

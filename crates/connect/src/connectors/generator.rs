@@ -25,7 +25,7 @@ impl Connector for Generator {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
-    /// How many; none for no end.
+    /// The number of events; none for no end.
     #[serde(default)]
     pub events: Option<u64>,
     /// Events per second; none for as fast as they are taken.
@@ -34,9 +34,9 @@ pub struct Generate {
     /// Every value is a function of the seed, the column and the event's ordinal.
     #[serde(default)]
     pub seed: u64,
-    /// One per field of the schema, by name.
+    /// The specification of each field of the schema's values, with the field's name.
     pub columns: Vec<(String, ColumnSpec)>,
-    /// What its end is.
+    /// The meaning of the end of its events.
     #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
     pub end: InputEnd,
 }

@@ -16,7 +16,7 @@ pub(super) const KIND: &str = "ipc";
 pub struct ReadIpc {
     /// Files and globs, or `-`: as for [`crate::ReadCsv`].
     pub paths: Vec<String>,
-    /// What its end is.
+    /// The meaning of the end of its input.
     #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
     pub end: InputEnd,
 }
@@ -45,7 +45,7 @@ impl SourceConnection for ReadIpc {
 pub struct WriteIpc {
     /// A file, or `-`, as for [`crate::WriteCsv`]: the file format, or the stream format on standard output.
     pub path: String,
-    /// Of the buffers.
+    /// The compression of the buffers.
     #[serde(default)]
     pub compression: IpcCompression,
 }

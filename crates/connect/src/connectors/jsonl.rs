@@ -20,7 +20,7 @@ pub struct ReadJsonl {
     /// Told by name and first bytes unless given.
     #[serde(default)]
     pub compression: Option<Compression>,
-    /// What its end is.
+    /// The meaning of the end of its input.
     #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
     pub end: InputEnd,
 }
@@ -50,7 +50,7 @@ impl SourceConnection for ReadJsonl {
 pub struct WriteJsonl {
     /// A file, or `-`: as for [`crate::WriteCsv`].
     pub path: String,
-    /// By the path's ending unless given.
+    /// The compression; that of the path's ending unless given.
     #[serde(default)]
     pub compression: Option<Compression>,
 }

@@ -21,7 +21,7 @@ use crate::{Connector, SinkConnection, SourceConnection, Spec, SpecError};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 
-/// The connectors of this crate.
+/// Returns the connectors of this crate.
 pub(crate) fn standard() -> [Box<dyn Connector>; 7] {
     [
         Format::<ReadCsv, WriteCsv>::of(csv::KIND),

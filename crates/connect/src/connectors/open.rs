@@ -1,4 +1,4 @@
-//! What the connectors share in opening sources and sinks.
+//! Functions that the connectors share in opening sources and sinks.
 
 use crate::columnar::Spool;
 use crate::output::Output;
@@ -8,7 +8,7 @@ use tidemill_durability::{Planted, Storage};
 use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Sink};
 
-/// Whether the end of a source that cannot be followed is the end for good.
+/// Returns whether the end of a source that cannot be followed is the end for good.
 pub(super) fn is_last(end: InputEnd) -> Result<bool, IoFailure> {
     match end {
         InputEnd::Pause => Ok(false),
@@ -30,7 +30,7 @@ pub(super) fn output(
     }
 }
 
-/// The bug on purpose, if there is one.
+/// Returns the bug on purpose, if there is one.
 pub(super) fn planted(durable: Option<&SinkDurability>) -> Planted {
     durable.map(|durable| durable.planted).unwrap_or_default()
 }
@@ -46,11 +46,11 @@ pub(super) fn columnar(
     let part = output(path, durable, || format!("columns of {schema}"))?;
     let Some(durable) = durable.filter(|_| !part.is_interactive()) else { return open(part) };
     let (storage, path) = (durable.storage.clone(), path.to_owned());
-    let whole = move || open(Output::open(&storage, &path)?);
+    let whole = move || open(Output::open_held(&storage, &path)?);
     Ok(Box::new(Spool::new(part, schema, Box::new(whole))?))
 }
 
-/// What stands between the fields of CSV where nothing is said.
+/// Returns the delimiter of CSV if none is given.
 pub(super) fn comma() -> char {
     ','
 }

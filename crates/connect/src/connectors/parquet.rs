@@ -16,7 +16,7 @@ pub(super) const KIND: &str = "parquet";
 pub struct ReadParquet {
     /// Files and globs, as for [`crate::ReadCsv`].
     pub paths: Vec<String>,
-    /// What its end is.
+    /// The meaning of the end of its input.
     #[serde(default, skip_serializing_if = "InputEnd::is_pause")]
     pub end: InputEnd,
 }
@@ -46,7 +46,7 @@ impl SourceConnection for ReadParquet {
 pub struct WriteParquet {
     /// A file, or `-`: as for [`crate::WriteCsv`].
     pub path: String,
-    /// Of the pages.
+    /// The compression of the pages.
     #[serde(default)]
     pub compression: ParquetCompression,
 }

@@ -11,9 +11,9 @@ use tidemill_random::Zipf;
 /// A column's values as a function of the event's ordinal.
 pub(super) struct Generated {
     draw: Draw,
-    /// Of a null.
+    /// The probability of a null.
     nulls: f64,
-    /// What stands before and after a number in a text.
+    /// The texts before and after a number in a text.
     around: (String, String),
     values: Stream,
     null_values: Stream,
@@ -31,7 +31,7 @@ enum Draw {
 }
 
 impl Generated {
-    /// Or why the field cannot be made so.
+    /// Makes a generator of a field's values; the error says why values of the field cannot be made so.
     pub fn new(spec: &ColumnSpec, field: &Field, seed: u64) -> Result<Generated, String> {
         let Some(ty) = field.scalar_type() else {
             return Err(format!("a generator makes no lists, and it is a {}", field.ty));
@@ -51,7 +51,7 @@ impl Generated {
         Ok(Generated { draw: draw(spec, ty)?, nulls, around: around(spec, ty.ty)?, values, null_values })
     }
 
-    /// How many events there are values for.
+    /// Returns the number of events that there are values for.
     pub fn room(&self) -> u64 {
         match self.draw {
             Draw::Sequence { room, .. } => room,
@@ -191,7 +191,7 @@ fn choice(values: &[Literal], weights: Option<&[f64]>, ty: ColumnType) -> Result
     Ok(Draw::Choice { values, cumulative })
 }
 
-/// How many elements of a sequence fit the type.
+/// Returns the number of elements of a sequence that fit the type.
 fn room(start: i64, step: i64, ty: Type) -> u64 {
     let (least, greatest) = match ty {
         Type::Decimal { digits, .. } => (1 - 10i128.pow(digits.into()), 10i128.pow(digits.into()) - 1),
@@ -206,7 +206,7 @@ fn room(start: i64, step: i64, ty: Type) -> u64 {
     u64::try_from(steps + 1).unwrap_or(u64::MAX)
 }
 
-/// What stands around the number in a text.
+/// Returns the texts before and after the number in a text.
 fn around(spec: &ColumnSpec, ty: Type) -> Result<(String, String), String> {
     let (ColumnSpec::Sequence { format, .. } | ColumnSpec::Uniform { format, .. } | ColumnSpec::Zipf { format, .. }) =
         spec
@@ -258,11 +258,11 @@ fn float(literal: &Literal) -> Result<f64, String> {
     }
 }
 
-/// The word of a literal; for text the number in it.
+/// Returns the word of a literal; for text the number in it.
 fn word(literal: &Literal, ty: Type) -> Result<i64, String> {
     let text = match literal {
         Literal::Int(value) => value.to_string(),
-        // By the shortest text, which is what was written. Integers may be written as 1e6.
+        // A float stands for the shortest text, which is what was written.
         Literal::Float(value) if value.is_finite() => match ty {
             Type::Decimal { .. } => zmij::Buffer::new().format_finite(*value).to_owned(),
             _ => format!("{value}"),

@@ -19,12 +19,12 @@ use tidemill_model::Schema;
 use tidemill_runtime::{IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the events are, beside their columns.
+/// The number and rate of events, beside their columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speed {
     pub events: Option<u64>,
     pub rate: Option<f64>,
-    /// Whether no later run makes more.
+    /// A flag: whether no later run makes more.
     pub is_last: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Generator {
     /// The number of events after which a sequence leaves the range of its type.
     room: u64,
     clock: Arc<dyn Clock>,
-    /// When the first event was due.
+    /// The time when the first event was due.
     start: Option<Duration>,
     /// Events that an earlier run had.
     before: u64,
@@ -93,7 +93,7 @@ impl Generator {
         })
     }
 
-    /// How many events may be handed over now; waits until one is due, at most for the given time.
+    /// Returns the number of events that may be handed over now; waits until one is due, at most for the given time.
     fn due(&mut self, wait_max: Duration) -> u64 {
         let Some(rate) = self.pace.rate else { return u64::MAX };
         let start = *self.start.get_or_insert_with(|| self.clock.now());

@@ -12,27 +12,27 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// The stream of a seed.
+    /// Makes the stream of a seed.
     pub fn new(seed: u64) -> Stream {
         Stream { key: mix(seed ^ GAMMA) }
     }
 
-    /// A stream of its own for each `index`.
+    /// Returns a stream of its own for each `index`.
     pub fn split(self, index: u64) -> Stream {
         Stream { key: mix(self.at(index) ^ 0xd1b5_4a32_d192_ed03) }
     }
 
-    /// A stream of its own for each name.
+    /// Returns a stream of its own for each name.
     pub fn named(self, name: &str) -> Stream {
         name.bytes().fold(self, |stream, byte| stream.split(u64::from(byte)))
     }
 
-    /// 64 random bits, the `n`-th.
+    /// Returns the `n`-th 64 random bits.
     pub fn at(self, n: u64) -> u64 {
         mix(self.key.wrapping_add(n.wrapping_add(1).wrapping_mul(GAMMA)))
     }
 
-    /// From 0 to below 1.
+    /// Returns a number from 0 to below 1.
     pub fn unit(self, n: u64) -> f64 {
         unit(self.at(n))
     }
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// From 0 to `last`, included. The bias is below `last / 2^64`.
+    /// Returns an integer from 0 to `last`, included. The bias is below `last / 2^64`.
     pub fn up_to(self, n: u64, last: u64) -> u64 {
         ((u128::from(self.at(n)) * (u128::from(last) + 1)) >> 64) as u64
     }

@@ -1,8 +1,8 @@
-//! How a generated column is made: plain data.
+//! The specification of a generated column: plain data.
 
 use serde::{Deserialize, Serialize};
 
-/// How one column is made.
+/// The way in which the values of one column are made.
 ///
 /// Sequences, uniform and Zipf distributions make integers for `str` columns too; `format` says how
 /// they are written (`"acct-{}"`; the plain number when left out).
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 pub enum ColumnSpec {
     /// `start`, `start + step`, … For int, float, Decimal, Time (the step in microseconds), str.
     Sequence {
-        /// Of the first event.
+        /// The value of the first event.
         start: Literal,
-        /// From event to event; may be negative.
+        /// The difference from event to event; may be negative.
         step: Literal,
-        /// For str.
+        /// The text around the number, for str.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<String>,
     },
@@ -26,17 +26,17 @@ pub enum ColumnSpec {
         low: Literal,
         /// The greatest.
         high: Literal,
-        /// For str.
+        /// The text around the number, for str.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<String>,
     },
-    /// From 0 to `count - 1`, each `k` with weight `1 / (k + 1)^theta`. For int and str.
+    /// A number from 0 to `count - 1`, each `k` with weight `1 / (k + 1)^theta`. For int and str.
     Zipf {
-        /// How many different values there are.
+        /// The number of different values.
         count: u64,
         /// 0 is uniform; the larger, the more skewed.
         theta: f64,
-        /// For str.
+        /// The text around the number, for str.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<String>,
     },
@@ -44,7 +44,7 @@ pub enum ColumnSpec {
     Choice {
         /// Values of the column's type, or null.
         values: Vec<Literal>,
-        /// How likely each is against the others; all the same when left out.
+        /// The weight of each value; all the same when left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weights: Option<Vec<f64>>,
     },
@@ -55,15 +55,15 @@ pub enum ColumnSpec {
     },
     /// Sometimes null.
     Nullable {
-        /// Of a null, from 0 to 1.
+        /// The probability of a null, from 0 to 1.
         probability: f64,
-        /// What it is otherwise.
+        /// The values of the other events.
         values: Box<ColumnSpec>,
     },
 }
 
-/// A value as JSON has it. For decimals integers, floats (by their shortest text) and strings will do;
-/// for times strings and microseconds; for bytes strings of base64.
+/// A value in the form that JSON has for it. For decimals integers, floats (by their shortest text) and strings will
+/// do; for times strings and microseconds; for bytes strings of base64.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Literal {

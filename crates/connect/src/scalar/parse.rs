@@ -1,9 +1,9 @@
 //! Values from text. Each function either takes the whole text or says in one sentence why not.
 
-use super::civil::{DAY, SECOND, days_from_civil, days_in_month};
 use crate::bad::quoted;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
+use tidemill_model::civil::{DAY, SECOND, days_from_civil, days_in_month};
 
 /// A value, or why the text is none.
 pub(crate) type Parsed<T> = Result<T, String>;
@@ -11,7 +11,7 @@ pub(crate) type Parsed<T> = Result<T, String>;
 /// Digits that always fit `i64`.
 const SAFE_DIGITS: usize = 18;
 
-/// `true`, `True`, `1`; `false`, `False`, `0`.
+/// Parses a bool: `true`, `True` or `1`; `false`, `False` or `0`.
 pub(crate) fn bool(text: &str) -> Parsed<bool> {
     match text {
         "true" | "True" | "1" => Ok(true),
@@ -20,7 +20,7 @@ pub(crate) fn bool(text: &str) -> Parsed<bool> {
     }
 }
 
-/// `[+-]digits`.
+/// Parses an integer: `[+-]digits`.
 pub(crate) fn int(text: &str) -> Parsed<i64> {
     let (negative, digits) = sign(text.as_bytes());
     let mut magnitude = 0u64;
@@ -45,8 +45,8 @@ pub(crate) fn int(text: &str) -> Parsed<i64> {
     value.filter(|_| fits).ok_or_else(|| format!("integer overflow: {} does not fit 64 bits", quoted(text)))
 }
 
-/// Whatever Rust reads as `f64`, which rounds to the nearest: decimal and scientific notation, `inf`,
-/// `Infinity`, `NaN`.
+/// Parses a float, written in any way that Rust reads as `f64`, which rounds to the nearest: decimal and scientific
+/// notation, `inf`, `Infinity`, `NaN`.
 pub(crate) fn float(text: &str) -> Parsed<f64> {
     let value: f64 = text.parse().map_err(|_| format!("expected a number, found {}", quoted(text)))?;
     if value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
@@ -55,8 +55,8 @@ pub(crate) fn float(text: &str) -> Parsed<f64> {
     Ok(value)
 }
 
-/// The unscaled value of `[+-]digits[.digits][e[+-]digits]`, exactly: digits that do not fit are
-/// refused, not rounded; zeros at the end do not count.
+/// Returns the unscaled value of `[+-]digits[.digits][e[+-]digits]`, exactly: digits that do not fit are refused, not
+/// rounded; zeros at the end do not count.
 pub(crate) fn decimal(text: &str, digits_max: u8, scale: u8) -> Parsed<i64> {
     let (negative, rest) = sign(text.as_bytes());
     let invalid = || format!("expected a decimal, found {}", quoted(text));
@@ -154,7 +154,7 @@ fn civil_time(bytes: &[u8]) -> Option<i64> {
     Some(midnight + ((hour * 60 + minute) * 60 + second - offset(rest)?) * SECOND + micros)
 }
 
-/// `length` digits from `start` as a number.
+/// Returns the `length` digits from `start` on as a number.
 fn digits(bytes: &[u8], start: usize, length: usize) -> Option<i64> {
     bytes.get(start..start + length)?.iter().try_fold(0, |sum, byte| {
         let digit = byte.wrapping_sub(b'0');
@@ -162,7 +162,7 @@ fn digits(bytes: &[u8], start: usize, length: usize) -> Option<i64> {
     })
 }
 
-/// The microseconds of a fraction of a second, and what follows its digits.
+/// Returns the microseconds of a fraction of a second, and what follows its digits.
 fn fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let kept = length.min(6);
@@ -170,7 +170,7 @@ fn fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     (length > 0).then(|| (micros, &bytes[length..]))
 }
 
-/// The seconds that a UTC offset (`Z`, `+hh:mm`, `+hhmm`, `+hh` or nothing) is ahead.
+/// Returns the seconds that a UTC offset (`Z`, `+hh:mm`, `+hhmm`, `+hh` or nothing) is ahead.
 fn offset(bytes: &[u8]) -> Option<i64> {
     let (ahead, rest) = match bytes.split_first() {
         None | Some((b'Z' | b'z', [])) => return Some(0),

@@ -1,15 +1,15 @@
 //! Values to text, appended to a buffer. What is written here, `parse` reads back equal.
 
-use super::civil::{DAY, SECOND, civil_from_days};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+pub(crate) use tidemill_model::civil::{is_civil, push_time as time};
 
-/// The integer in decimal.
+/// Appends an integer in decimal.
 pub(crate) fn int(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// The shortest text that reads back as the same float; `NaN`, `Infinity`, `-Infinity`.
+/// Appends the shortest text that reads back as the same float; `NaN`, `Infinity`, `-Infinity`.
 pub(crate) fn float(out: &mut Vec<u8>, value: f64) {
     if value.is_finite() {
         out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
@@ -20,7 +20,7 @@ pub(crate) fn float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// All digits of the scale, zeros included.
+/// Appends a decimal with all digits of its scale, zeros included.
 pub(crate) fn decimal(out: &mut Vec<u8>, unscaled: i128, scale: u8) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(unscaled.unsigned_abs()).as_bytes();
@@ -40,46 +40,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, unscaled: i128, scale: u8) {
     }
 }
 
-/// First and last instant (exclusive) that RFC 3339, with its four-digit years, can write.
-const TIME_MIN: i64 = -62_167_219_200 * SECOND;
-const TIME_MAX: i64 = 253_402_300_800 * SECOND;
-
-/// Whether [`time`] writes a date, or a plain integer for want of one.
-pub(crate) fn is_civil(micros: i64) -> bool {
-    (TIME_MIN..TIME_MAX).contains(&micros)
-}
-
-/// RFC 3339 in UTC with six digits of fraction; the microseconds since 1970 as an integer where the
-/// year has no four digits.
-pub(crate) fn time(out: &mut Vec<u8>, micros: i64) {
-    if !is_civil(micros) {
-        return int(out, micros);
-    }
-    let (year, month, day) = civil_from_days(micros.div_euclid(DAY));
-    let micros = micros.rem_euclid(DAY);
-    let seconds = micros / SECOND;
-    let micros = micros % SECOND;
-    let mut text = *b"0000-00-00T00:00:00.000000Z";
-    let pairs = [
-        (0, year / 100),
-        (2, year % 100),
-        (5, month),
-        (8, day),
-        (11, seconds / 3600),
-        (14, seconds / 60 % 60),
-        (17, seconds % 60),
-        (20, micros / 10_000),
-        (22, micros / 100 % 100),
-        (24, micros % 100),
-    ];
-    for (at, value) in pairs {
-        text[at] += (value / 10) as u8;
-        text[at + 1] += (value % 10) as u8;
-    }
-    out.extend_from_slice(&text);
-}
-
-/// Base64 with padding.
+/// Appends bytes in Base64 with padding.
 pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
@@ -92,6 +53,7 @@ mod tests {
     use super::super::parse;
     use super::*;
     use proptest::prelude::*;
+    use tidemill_model::civil::{SECOND, TIME_MAX, TIME_MIN};
 
     fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

@@ -1,12 +1,13 @@
 //! CSV output: a header, then one line per event, quotes only where they are needed.
 //!
-//! A line is never blank, for blank lines are skipped when read: a lone empty field is written `""`.
+//! None is an empty field without quotes, unless it has a text of its own; the empty text is one in quotes then. A blank
+//! line is skipped when it is read, and so written as `""`, but for the None of a lone column of text, which it is.
 
 use super::csv::{check_schema, delimiter_byte};
 use super::sink::RowWriter;
 use crate::scalar::print;
 use crate::views::{Values, View};
-use tidemill_model::Schema;
+use tidemill_model::{Field, Schema};
 use tidemill_runtime::IoFailure;
 
 /// Rows as lines of CSV.
@@ -15,20 +16,22 @@ pub(crate) struct CsvRows {
     style: Style,
 }
 
-/// How fields are written.
+/// The style in which fields are written.
 struct Style {
     delimiter: u8,
     null: Vec<u8>,
     /// Bytes that a field must be quoted for.
     special: [bool; 256],
-    /// Whether numbers, times and the like can look like the delimiter or the null text.
+    /// A flag: whether numbers, times and the like can look like the delimiter or the null text.
     odd: bool,
+    /// A flag: whether a blank line is a None.
+    blank_is_none: bool,
 }
 
 impl CsvRows {
     pub fn new(delimiter: char, null: &str, schema: &Schema) -> Result<CsvRows, IoFailure> {
         check_schema(schema)?;
-        Ok(CsvRows { schema: schema.clone(), style: Style::new(delimiter_byte(delimiter)?, null)? })
+        Ok(CsvRows { schema: schema.clone(), style: Style::new(delimiter_byte(delimiter)?, null, schema)? })
     }
 }
 
@@ -59,7 +62,7 @@ impl RowWriter for CsvRows {
             }
             self.style.value(out, column, row);
         }
-        if out.len() == start {
+        if out.len() == start && !self.style.blank_is_none {
             out.extend_from_slice(b"\"\"");
         }
         out.push(b'\n');
@@ -67,7 +70,7 @@ impl RowWriter for CsvRows {
 }
 
 impl Style {
-    fn new(delimiter: u8, null: &str) -> Result<Style, IoFailure> {
+    fn new(delimiter: u8, null: &str, schema: &Schema) -> Result<Style, IoFailure> {
         let mut special = [false; 256];
         for byte in [delimiter, b'"', b'\n', b'\r'] {
             special[usize::from(byte)] = true;
@@ -76,7 +79,8 @@ impl Style {
             return Err(IoFailure::new(format!("the text {null:?} for None would have to be quoted")));
         }
         let odd = delimiter.is_ascii_alphanumeric() || b"+-./:=".contains(&delimiter) || !null.is_empty();
-        Ok(Style { delimiter, null: null.as_bytes().to_vec(), special, odd })
+        let blank_is_none = null.is_empty() && matches!(&schema.fields[..], [field] if is_text_or_none(field));
+        Ok(Style { delimiter, null: null.as_bytes().to_vec(), special, odd, blank_is_none })
     }
 
     #[inline]
@@ -93,32 +97,30 @@ impl Style {
             Values::Decimal { unscaled, scale } => self.plain(out, |out| print::decimal(out, unscaled[row], *scale)),
             Values::Time(values) => self.plain(out, |out| print::time(out, values[row])),
             Values::Str(values) => self.text(out, values.value(row)),
+            Values::Bytes(values) if values.value(row).is_empty() => self.text(out, ""),
             Values::Bytes(values) => self.plain(out, |out| print::base64(out, values.value(row))),
             Values::List { .. } => unreachable!("lists are refused when a sink is opened"),
         }
     }
 
-    /// Text that needs quotes only where delimiter or null text are odd.
+    /// Appends a text that needs quotes only where the delimiter or the null text are odd.
     #[inline]
     fn plain(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         write(out);
         if self.odd {
             let written = &out[start..];
-            if written.contains(&self.delimiter) || self.is_null_text(written) {
+            if written.contains(&self.delimiter) || written == self.null {
                 out.insert(start, b'"');
                 out.push(b'"');
             }
         }
     }
 
-    fn is_null_text(&self, text: &[u8]) -> bool {
-        !self.null.is_empty() && text == self.null
-    }
-
     fn text(&self, out: &mut Vec<u8>, text: &str) {
         let bytes = text.as_bytes();
-        if !bytes.iter().any(|byte| self.special[usize::from(*byte)]) && !self.is_null_text(bytes) {
+        // With the text for None, which may be the empty one, quotes tell the two apart.
+        if !bytes.iter().any(|byte| self.special[usize::from(*byte)]) && bytes != self.null {
             return out.extend_from_slice(bytes);
         }
         out.push(b'"');
@@ -130,4 +132,9 @@ impl Style {
         }
         out.push(b'"');
     }
+}
+
+/// Returns whether a column is of text or bytes, and may be None.
+pub(super) fn is_text_or_none(field: &Field) -> bool {
+    field.scalar_type().is_some_and(|column| column.nullable && column.ty.is_bytes())
 }

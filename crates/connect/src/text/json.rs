@@ -1,7 +1,7 @@
 //! Single JSON objects as records, and records as JSON objects, for those who get and give them one by one.
 //!
-//! They are read and written as JSON Lines are, with one difference: an object with a key that the schema does not name
-//! is refused, since its author meant something by it.
+//! They are read and written as JSON Lines are, with one difference: an object with a key that the schema does not name,
+//! or with a key twice, is refused, since its author meant something by it.
 
 use super::Format;
 use super::jsonl::{Jsonl, Unknown};
@@ -20,7 +20,7 @@ pub struct JsonRecords {
 }
 
 impl JsonRecords {
-    /// None yet.
+    /// Makes a decoder without records.
     pub fn new(schema: &Schema) -> JsonRecords {
         JsonRecords { format: Jsonl::with(schema, Unknown::Refused), rows: Rows::new(schema) }
     }
@@ -42,12 +42,12 @@ impl JsonRecords {
         })
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     pub fn count(&self) -> usize {
         self.rows.count()
     }
 
-    /// The records as a batch in canonical form; none are left.
+    /// Returns the records as a batch in canonical form; none are left.
     pub fn finish(&mut self) -> RecordBatch {
         self.rows.finish()
     }
@@ -57,12 +57,12 @@ impl JsonRecords {
 pub struct JsonRows(JsonlRows);
 
 impl JsonRows {
-    /// For a schema.
+    /// Makes the form of a schema's rows.
     pub fn new(schema: &Schema) -> JsonRows {
         JsonRows(JsonlRows::new(schema))
     }
 
-    /// Of a batch. Panics if it is not in the schema's canonical form.
+    /// Returns the rows of a batch, to be written. Panics if it is not in the schema's canonical form.
     pub fn of<'a>(&'a self, batch: &'a RecordBatch) -> JsonBatch<'a> {
         JsonBatch { rows: &self.0, columns: views(batch, super::sink::RowWriter::schema(&self.0)) }
     }
@@ -89,11 +89,32 @@ pub fn json_string(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_model::{ColumnType, Type};
+    use tidemill_model::{ColumnType, Field, FieldType, ListItem, Type};
 
     fn schema() -> Schema {
         let note = ColumnType { nullable: true, ..Type::Str.into() };
         Schema::scalars([("account", Type::Str.into()), ("amount", Type::Int.into()), ("note", note)])
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused() {
+        let items = ListItem::Struct(vec![("n".into(), Type::Int.into())]);
+        let lines = Field { name: "lines".into(), ty: FieldType::List(items) };
+        let mut fields = schema().fields;
+        fields.push(lines);
+        let mut records = JsonRecords::new(&Schema { fields });
+        for (twice, field) in [
+            (r#"{"account":"a","amount":1,"amount":2,"lines":[]}"#, "amount"),
+            (r#"{"account":"a","account":"a","amount":1,"lines":[]}"#, "account"),
+            (r#"{"account":"a","note":null,"amount":1,"note":null,"lines":[]}"#, "note"),
+            (r#"{"account":"a","amount":1,"lines":[],"lines":[{"n":1}]}"#, "lines"),
+            (r#"{"account":"a","amount":1,"lines":[{"n":1},{"n":1,"n":2}]}"#, "lines[1].n"),
+            (r#"{"account":"a","amount":1,"\u0061mount":2,"lines":[]}"#, "amount"),
+        ] {
+            let bad = records.push(twice.as_bytes()).expect_err(twice);
+            assert_eq!((bad.column.as_deref(), &*bad.reason), (Some(field), "the field is given twice"));
+        }
+        assert_eq!(records.count(), 0);
     }
 
     #[test]

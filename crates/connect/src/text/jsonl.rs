@@ -19,7 +19,7 @@ use tidemill_runtime::IoFailure;
 /// The JSON Lines format.
 pub(crate) struct Jsonl {
     names: Names,
-    /// How far [`Jsonl::frame`] has looked.
+    /// The place up to which [`Jsonl::frame`] has looked.
     scanned: usize,
 }
 
@@ -28,7 +28,7 @@ impl Jsonl {
         Jsonl::with(schema, Unknown::Ignored)
     }
 
-    /// The same; keys that the schema does not name are ignored or refused.
+    /// Makes a decoder; keys that the schema does not name are ignored or refused.
     pub fn with(schema: &Schema, unknown: Unknown) -> Jsonl {
         let names = schema.fields.iter().map(|field| {
             let items = match &field.ty {
@@ -76,6 +76,10 @@ impl Format for Jsonl {
         self.scanned = 0;
     }
 
+    fn skip(&mut self, _bytes: usize) {
+        self.scanned = 0;
+    }
+
     fn decode(&mut self, record: &str, rows: &mut Rows) -> Result<(), Fault> {
         if record.bytes().all(|byte| byte.is_ascii_whitespace()) {
             return Ok(());
@@ -102,7 +106,7 @@ impl Format for Jsonl {
     }
 }
 
-/// The parser's own complaint. Its line is always 1, so only the column is kept.
+/// Returns the parser's own complaint. Its line is always 1, so only the column is kept.
 fn syntax_fault(error: &serde_json::Error) -> Fault {
     let text = error.to_string();
     let what = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
@@ -112,10 +116,10 @@ fn syntax_fault(error: &serde_json::Error) -> Fault {
     Fault::whole(format!("not valid JSON: {what} at character {}", error.column()))
 }
 
-/// What becomes of keys that the schema does not name.
+/// The treatment of keys that the schema does not name, and of keys that an object has twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// They are not looked at.
+    /// Unknown keys are not looked at; of a key that is there twice the last one counts.
     Ignored,
     /// The record is bad.
     Refused,
@@ -136,7 +140,7 @@ impl Names {
         Names { in_order, sorted, unknown }
     }
 
-    /// The column of a key, which is most often `expected`.
+    /// Returns the column of a key, which is most often `expected`.
     fn find(&self, key: &str, expected: usize) -> Option<usize> {
         if self.in_order.get(expected).is_some_and(|(name, _)| name == key) {
             return Some(expected);
@@ -152,7 +156,7 @@ struct Object<'a> {
     columns: &'a mut [FieldColumn],
     /// Values that every column holds already.
     base: usize,
-    /// Where the reason is left when the error that unwinds the parser has no room for it.
+    /// The place for the reason if the error that unwinds the parser has no room for it.
     fault: &'a mut Option<Fault>,
 }
 
@@ -181,9 +185,12 @@ impl<'de> Visitor<'de> for Object<'_> {
             };
             expected = index + 1;
             let column = &mut columns[index];
-            // A key given twice: the last one counts.
-            column.truncate(base);
             let (name, items) = &names.in_order[index];
+            if column.len() > base && names.unknown == Unknown::Refused {
+                return Err(fail(fault, Some(name.clone()), "the field is given twice".into()));
+            }
+            // A key given twice in a file: the last one counts.
+            column.truncate(base);
             let value = FieldSeed { column, items: items.as_ref(), fault: &mut *fault };
             if let Err(error) = map.next_value_seed(value) {
                 blame(fault, &error, name);
@@ -199,7 +206,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// A key is not there.
+/// Handles a key that is not there.
 fn absent(column: &mut FieldColumn) -> Result<(), String> {
     match column {
         FieldColumn::Scalar(column) => push_null(column),
@@ -403,7 +410,7 @@ fn push_raw(column: &mut Column, raw: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The floats that JSON has no numbers for.
+/// Returns the floats that JSON has no numbers for.
 fn float_name(raw: &str) -> Result<f64, String> {
     match raw {
         "\"NaN\"" => Ok(f64::NAN),
@@ -413,7 +420,7 @@ fn float_name(raw: &str) -> Result<f64, String> {
     }
 }
 
-/// The text of a JSON string.
+/// Returns the text of a JSON string.
 fn string(raw: &str) -> Result<Cow<'_, str>, String> {
     let inner = &raw[1..raw.len() - 1];
     if !inner.contains('\\') {

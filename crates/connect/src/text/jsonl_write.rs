@@ -14,7 +14,7 @@ pub(crate) struct JsonlRows {
     fields: Vec<Key>,
 }
 
-/// What is written before a value: `{"a":` or `,"b":`; and the same for the elements of a list.
+/// The text before a value: `{"a":` or `,"b":`; and the texts before the elements of a list.
 struct Key {
     text: Vec<u8>,
     /// Empty for lists of scalars.
@@ -120,8 +120,8 @@ fn within_quotes(out: &mut Vec<u8>, quotes: bool, write: impl FnOnce(&mut Vec<u8
     }
 }
 
-/// For each byte what follows a backslash in its stead; 0 for bytes written as they are, `u` for those
-/// written by number.
+/// The escapes of JSON: for each byte what follows a backslash in its stead; 0 for bytes written as they are, `u` for
+/// those written by number.
 const ESCAPES: [u8; 256] = {
     let mut escapes = [0; 256];
     let mut control = 0;

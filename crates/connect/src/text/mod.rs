@@ -6,9 +6,8 @@
 //! **Where a record that has no end ends.** One that is longer than [`RECORD_BYTES_MAX`], or that the
 //! end of the file cuts off inside quotes, is bad as far as its first line goes, and reading goes on
 //! at the next line: a quote left open costs one line and not the rest of the file. The outcome
-//! depends on the bytes alone, not on how they arrive. A scan is repeated only after a bad record, and
-//! a second open quote inside the same stretch would have closed the first, so that no byte is scanned
-//! more than twice on that account.
+//! depends on the bytes alone, not on how they arrive. A record that is given up does not make the
+//! ones after it dearer: a format goes on where the one before it stopped ([`Format::skip`]).
 //!
 //! **Live inputs** (pipes, terminals) are handed over as soon as a read brought a whole record; files
 //! fill their batches.
@@ -32,7 +31,7 @@ use crate::bad::Fault;
 use crate::columns::Rows;
 use tidemill_runtime::IoFailure;
 
-/// Where the record at the start of some bytes ends.
+/// The end of the record at the start of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// It is whole, `length` bytes long without its line end; the next one starts at `next`, `lines`
@@ -44,7 +43,7 @@ pub(crate) enum Frame {
 
 /// A text format: how records end and what they say.
 pub(crate) trait Format: Send {
-    /// A new file begins. Says whether it has to begin with a header.
+    /// Begins a new file. Says whether it has to begin with a header.
     fn begin(&mut self) -> Header;
 
     /// Takes the header record of a file.
@@ -56,26 +55,35 @@ pub(crate) trait Format: Send {
     /// whole record, unless the grammar says that something is missing.
     fn frame(&mut self, bytes: &[u8], last: bool) -> Frame;
 
-    /// The next call of [`Format::frame`] is about another record.
+    /// The next call of [`Format::frame`] is about another record, of other bytes.
     fn restart(&mut self);
+
+    /// The record of which [`Format::frame`] spoke last is given up, or skipped further. The next call is about the
+    /// bytes that begin `bytes` after its start, which are the ones that were there before.
+    fn skip(&mut self, bytes: usize);
+
+    /// Returns whether a blank line is a record, and not skipped. The header was taken.
+    fn takes_blank(&self) -> bool {
+        false
+    }
 
     /// Decodes one record (of which [`Format::frame`] spoke last) and appends it to `rows`, at most
     /// one. On a fault `rows` may hold some of its values.
     fn decode(&mut self, record: &str, rows: &mut Rows) -> Result<(), Fault>;
 
-    /// The column in which a record that is no UTF-8 is at fault, where it can be told. The record is
-    /// given with U+FFFD in the place of what is wrong.
+    /// Returns the column in which a record that is no UTF-8 is at fault, where it can be told. The record is given
+    /// with U+FFFD in the place of what is wrong.
     fn column_of_invalid(&self, record: &str) -> Option<String>;
 
-    /// Why a record that the end of the file cuts off is none.
+    /// Returns the reason why a record that the end of the file cuts off is none.
     fn unfinished(&self) -> &'static str;
 }
 
-/// Whether a file begins with a header.
+/// The header of a file, if it begins with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
-    /// The first record is one.
+    /// The first record is expected to be the header.
     Expected,
-    /// There is none, or it was read.
+    /// The file has no header, or the header was read.
     None,
 }

@@ -20,14 +20,16 @@ const READ_BYTES: usize = 256 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// One input being read.
+/// A file, or standard input, that is being read.
 pub(super) struct Reading {
     name: String,
+    /// Fails where the file is written anew.
+    watches: bool,
     reader: Box<dyn Read + Send>,
     pub live: bool,
-    /// Not compressed.
+    /// A flag: whether the input is not compressed.
     pub plain: bool,
-    /// Which file it is.
+    /// The identity of the file.
     pub identity: Option<FileIdentity>,
     pub count: ByteCount,
     /// The bytes read and not yet decoded are `buffer[start..end]`.
@@ -36,7 +38,7 @@ pub(super) struct Reading {
     end: usize,
     /// The reader has no more, for now.
     pub ended: bool,
-    /// Whether more may follow what ends it: a record without a line end is not whole then.
+    /// A flag: whether more may follow what ends it: a record without a line end is not whole then.
     pub may_grow: bool,
     /// The first bytes were looked at.
     begun: bool,
@@ -48,16 +50,19 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// `watches`: it is followed.
     pub fn open(
         place: &Place,
         compression: Option<Compression>,
+        watches: bool,
         format: &mut impl Format,
     ) -> Result<Reading, IoFailure> {
         let count = ByteCount::default();
-        let input = open_text(place, compression, &count)?;
+        let input = open_text(place, compression, watches, &count)?;
         format.restart();
         Ok(Reading {
             name: place.name(),
+            watches,
             reader: input.reader,
             live: input.live,
             plain: input.plain,
@@ -75,22 +80,22 @@ impl Reading {
         })
     }
 
-    /// Bytes of plain text before the record at `start`.
+    /// Returns the bytes of plain text before the record at `start`.
     pub fn offset(&self) -> u64 {
         self.count.get() - (self.end - self.start) as u64
     }
 
-    /// The last bytes before that record, as far as they are at hand.
+    /// Returns the last bytes before that record, as far as they are at hand.
     pub fn tail(&self) -> Head {
         Head::of(&self.buffer[self.start.saturating_sub(TAIL_BYTES)..self.start])
     }
 
-    /// Whether the record before that one had no line end.
+    /// Returns whether the record before that one had no line end.
     pub fn is_unended(&self) -> bool {
         self.start > 0 && !self.skipping && self.buffer[self.start - 1] != b'\n'
     }
 
-    /// Whether it was read to its end, and what is left is all there will be.
+    /// Returns whether it was read to its end, and what is left is all there will be.
     fn is_whole(&self) -> bool {
         self.ended && !self.may_grow
     }
@@ -100,6 +105,9 @@ impl Reading {
         let mut raw = place.open(&self.count)?;
         raw.seek(SeekFrom::Start(token.offset)).map_err(|error| read_failed(&self.name, &error))?;
         self.count.set(token.offset);
+        if self.watches {
+            raw.watch().map_err(|error| read_failed(&self.name, &error))?;
+        }
         self.identity = raw.identity();
         self.reader = Box::new(raw);
         (self.start, self.end, self.ended) = (0, 0, false);
@@ -110,7 +118,7 @@ impl Reading {
     /// Reads once.
     pub fn read(&mut self) -> Result<(), IoFailure> {
         if self.buffer.len() - self.end < READ_BYTES {
-            // What the place is known by stays.
+            // The last bytes before the place stay, as the place is recognized by them.
             let kept = self.start.saturating_sub(TAIL_BYTES);
             self.buffer.copy_within(kept..self.end, 0);
             (self.start, self.end) = (self.start - kept, self.end - kept);
@@ -135,7 +143,7 @@ impl Reading {
         }
     }
 
-    /// Whether there are bytes that are not decoded.
+    /// Returns whether there are bytes that are not decoded.
     pub fn has_pending(&self) -> bool {
         self.start < self.end
     }
@@ -170,7 +178,7 @@ impl Reading {
                 return Err(refused("it is empty, not even a header line is there"));
             }
             match format.frame(pending, self.is_whole()) {
-                Frame::Whole { length, next, lines } => {
+                Frame::Whole { length, next, lines } if length <= RECORD_BYTES_MAX => {
                     let record = without_return(&pending[..length]);
                     if !record.is_empty() {
                         let text = str::from_utf8(record).map_err(|_| refused("the header line is not UTF-8"))?;
@@ -180,10 +188,8 @@ impl Reading {
                     self.start += next;
                     self.line += lines;
                 }
-                Frame::Partial if pending.len() > RECORD_BYTES_MAX || self.is_whole() => {
-                    return Err(refused("the header line has no end"));
-                }
-                Frame::Partial => return Ok(false),
+                Frame::Partial if pending.len() <= RECORD_BYTES_MAX && !self.is_whole() => return Ok(false),
+                _ => return Err(refused("the header line has no end")),
             }
         }
         Ok(true)
@@ -193,14 +199,14 @@ impl Reading {
     pub fn decode(&mut self, format: &mut impl Format, batch: &mut Batch) {
         while self.start < self.end && !batch.is_full() {
             if self.skipping {
-                self.skip();
+                self.skip(format);
                 continue;
             }
             let pending = &self.buffer[self.start..self.end];
             match format.frame(pending, self.is_whole()) {
                 Frame::Whole { length, next, lines } if length <= RECORD_BYTES_MAX => {
                     let record = without_return(&pending[..length]);
-                    if !record.is_empty()
+                    if (!record.is_empty() || format.takes_blank())
                         && let Err(fault) = decode_record(format, record, &mut batch.rows)
                     {
                         batch.rows.roll_back();
@@ -213,38 +219,38 @@ impl Reading {
                 }
                 Frame::Partial if pending.len() <= RECORD_BYTES_MAX && !self.is_whole() => return,
                 Frame::Partial if pending.len() <= RECORD_BYTES_MAX => {
-                    self.give_up(format.unfinished().to_owned(), batch);
-                    format.restart();
+                    self.give_up(format.unfinished().to_owned(), format, batch);
                 }
                 _ => {
                     let limit = RECORD_BYTES_MAX >> 20;
-                    self.give_up(format!("the record is longer than {limit} MiB"), batch);
-                    format.restart();
+                    self.give_up(format!("the record is longer than {limit} MiB"), format, batch);
                 }
             }
         }
     }
 
-    /// The record that begins here has no end: its first line is bad.
-    fn give_up(&mut self, reason: String, batch: &mut Batch) {
+    /// Gives up the record that begins here and has no end: its first line is bad.
+    fn give_up(&mut self, reason: String, format: &mut impl Format, batch: &mut Batch) {
         let pending = self.pending();
         let line = memchr(b'\n', pending).map_or(pending, |end| &pending[..end]);
         let (record, after) = (excerpt(without_return(line)), batch.rows.count());
         batch.bad.push(Fault::whole(reason).into_bad(&self.name, self.line, record, after));
         self.skipping = true;
-        self.skip();
+        self.skip(format);
     }
 
     /// Goes on to the next line, as far as it is there.
-    fn skip(&mut self) {
-        match memchr(b'\n', self.pending()) {
+    fn skip(&mut self, format: &mut impl Format) {
+        let skipped = match memchr(b'\n', self.pending()) {
             Some(end) => {
-                self.start += end + 1;
                 self.line += 1;
                 self.skipping = false;
+                end + 1
             }
-            None => self.start = self.end,
-        }
+            None => self.end - self.start,
+        };
+        self.start += skipped;
+        format.skip(skipped);
     }
 }
 
@@ -258,7 +264,7 @@ fn decode_record(format: &mut impl Format, record: &[u8], rows: &mut Rows) -> Re
     }
 }
 
-/// The record without the carriage return of a `\r\n`.
+/// Returns the record without the carriage return of a `\r\n`.
 fn without_return(record: &[u8]) -> &[u8] {
     record.strip_suffix(b"\r").unwrap_or(record)
 }

@@ -17,15 +17,15 @@ use tidemill_runtime::{IoFailure, Recovered, Sink};
 /// Written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// How a text format writes.
+/// A text format that writes rows.
 pub(crate) trait RowWriter: Send {
-    /// Of the rows.
+    /// Returns the schema of the rows.
     fn schema(&self) -> &Schema;
 
     /// Appends what stands before the first row.
     fn header(&self, _out: &mut Vec<u8>) {}
 
-    /// Appends a row and what ends it.
+    /// Appends a row, with the text that ends a row.
     fn row(&self, out: &mut Vec<u8>, columns: &[View<'_>], row: usize);
 }
 
@@ -65,7 +65,7 @@ impl<R: RowWriter> TextSink<R> {
         call(&mut self.output).map_err(|error| write_failed(&self.name, &error))
     }
 
-    /// What keeps the contract, in a durable run.
+    /// Returns the file that keeps the contract of sinks, in a durable run.
     fn committed_file(&mut self) -> Option<&mut CommittedFile> {
         self.output.output()?.committed_file()
     }
@@ -107,6 +107,10 @@ impl<R: RowWriter> Sink for TextSink<R> {
         Ok(())
     }
 
+    fn bytes(&mut self) -> Option<u64> {
+        self.output.output().map(|output| output.written())
+    }
+
     fn recover(&mut self) -> Result<Recovered, IoFailure> {
         let Some(committed) = self.committed_file() else { return Ok(Recovered::Forgets) };
         let epoch = committed.recover()?;
@@ -135,6 +139,10 @@ impl<R: RowWriter> Sink for TextSink<R> {
             Some(committed) => committed.commit(epoch),
             None => self.flush(),
         }
+    }
+
+    fn keep(&mut self) -> Result<(), IoFailure> {
+        self.committed_file().map_or(Ok(()), CommittedFile::keep)
     }
 
     fn abort(&mut self, epoch: u64) -> Result<(), IoFailure> {

@@ -21,13 +21,13 @@ use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch,
 /// A batch is handed over when its records were this long together, however few they are.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// How often a file that is followed is looked at.
+/// The interval at which a file that is followed is looked at.
 const FOLLOW_POLL: Duration = Duration::from_millis(20);
 
 // Columns address their bytes by `i32`. No value grows by being decoded.
 const _: () = assert!(BATCH_BYTES_MAX + super::RECORD_BYTES_MAX < i32::MAX as usize);
 
-/// Where a text source reads, and what the end of that is.
+/// The input of a text source, and the meaning of its end.
 pub(crate) struct Input<'a> {
     /// Files, globs, or `-`.
     pub paths: &'a [String],
@@ -42,23 +42,23 @@ pub(crate) struct TextSource<F> {
     places: Vec<Place>,
     compression: Option<Compression>,
     end: InputEnd,
-    /// Whether its end is a pause.
+    /// A flag: whether its end is a pause.
     pauses: bool,
     clock: Arc<dyn Clock>,
     /// The place being read, or about to be.
     index: usize,
     current: Option<Reading>,
-    /// The places before it.
+    /// The places that were read before the current one.
     before: Before,
     batch: Batch,
     progress: FileProgress,
     /// The files that were renamed while they were followed.
     renamed: Vec<FileIdentity>,
-    /// How the place at `index` begins, once it was looked at.
+    /// The index of a place that was looked at, and its first bytes.
     head: Option<(usize, Head)>,
-    /// What ended the source. Events decoded before it are handed over first.
+    /// The failure that ended the source. Events decoded before it are handed over first.
     failure: Option<IoFailure>,
-    /// Where it goes on, for people, if it was resumed.
+    /// The place from which it goes on, as text for users, if it was resumed.
     resumed: Option<String>,
 }
 
@@ -66,10 +66,10 @@ pub(crate) struct TextSource<F> {
 pub(super) struct Batch {
     pub rows: Rows,
     pub bad: Vec<BadRecord>,
-    /// Of the records in it.
+    /// The size of the batch's records, in bytes.
     pub bytes: usize,
     rows_max: usize,
-    /// Whether it takes all records that there are.
+    /// A flag: whether it takes all records that there are.
     is_open: bool,
 }
 
@@ -89,7 +89,7 @@ impl Batch {
     }
 }
 
-/// Why no more is decoded for now.
+/// The reason why no more is decoded for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filled {
     /// The batch is to be handed over, if it has records.
@@ -112,7 +112,7 @@ impl<F: Format> TextSource<F> {
                 return Err(IoFailure::new(format!("{name} is no regular file: only files can be followed")));
             }
             if is_regular && (follows || format.begin() == Header::Expected) {
-                let mut reading = Reading::open(place, compression, &mut format)?;
+                let mut reading = Reading::open(place, compression, follows, &mut format)?;
                 if follows && !reading.plain {
                     let name = place.name();
                     return Err(IoFailure::new(format!("{name} is compressed, and cannot be followed")));
@@ -168,7 +168,8 @@ impl<F: Format> TextSource<F> {
                     if place.regular_length().is_some() {
                         self.head = Some((self.index, whole_head(place)?));
                     }
-                    none.insert(Reading::open(place, self.compression, &mut self.format)?)
+                    let follows = self.end == InputEnd::Follow;
+                    none.insert(Reading::open(place, self.compression, follows, &mut self.format)?)
                 }
             };
             reading.may_grow = may_grow;
@@ -221,7 +222,7 @@ impl<F: Format> TextSource<F> {
             // Renamed or removed. A new file of its name, or of a glob, may come.
             None => self.look_for_files(),
             Some((identity, _)) if identity != reading.identity => {
-                // What was written to the old file before it was renamed.
+                // The old file may have been written to before it was renamed, so it is read to its end.
                 reading.read()?;
                 if reading.ended {
                     self.renamed.extend(reading.identity);
@@ -277,7 +278,7 @@ impl<F: Format> TextSource<F> {
         Ok(true)
     }
 
-    /// The next batch, for as long as the source has not failed.
+    /// Returns the next batch, for as long as the source has not failed.
     fn step(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
         let mut waits = true;
         loop {
@@ -340,6 +341,10 @@ impl<F: Format> Source for TextSource<F> {
         all_regular(&self.places) && !self.follows()
     }
 
+    fn is_followed(&self) -> bool {
+        self.follows()
+    }
+
     fn is_at_end_of_pipe(&self) -> bool {
         let has_ended = self.current.as_ref().map_or(self.index == self.places.len(), |reading| reading.ended);
         (has_ended || self.failure.is_some()) && !self.follows() && !all_regular(&self.places)
@@ -379,7 +384,7 @@ impl<F: Format> Source for TextSource<F> {
                 return Ok(Resumed::Anew);
             }
             (None, Some(place)) if token.offset > 0 => {
-                let mut reading = Reading::open(place, self.compression, &mut self.format)?;
+                let mut reading = Reading::open(place, self.compression, self.follows(), &mut self.format)?;
                 while !reading.take_header(&mut self.format)? {
                     reading.read()?;
                 }
@@ -407,7 +412,7 @@ impl<F: Format> Source for TextSource<F> {
 }
 
 impl<F: Format> TextSource<F> {
-    /// Where it goes on after a token, for people.
+    /// Returns a text for users that says from where it goes on after a token.
     fn goes_on(&self, token: &FileToken) -> String {
         let Some(reading) = &self.current else {
             return match &self.places[self.index..] {
@@ -429,7 +434,7 @@ impl<F: Format> TextSource<F> {
     }
 }
 
-/// New files, for people.
+/// Returns the names of new files, for people.
 pub(crate) fn reads(places: &[Place]) -> String {
     let name = |place: &Place| match place.regular_length() {
         Some(length) => format!("{} ({length} bytes)", place.name()),

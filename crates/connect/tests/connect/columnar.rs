@@ -4,8 +4,9 @@ use crate::support::*;
 use arrow_array::builder::{Int64Builder, ListBuilder};
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Int64Array, RecordBatch, StringArray,
-    TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, Date32Array, Date64Array, Decimal128Array, DictionaryArray, Float32Array, Int64Array, RecordBatch,
+    StringArray, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
+    UInt64Array,
 };
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
@@ -122,6 +123,56 @@ fn rows_that_do_not_fit_are_bad_and_the_others_survive() {
         assert_eq!(taken.bad[1].record.as_deref(), Some("n: 20, m: 0.001"));
         let expected: Vec<Value> = (0..100).filter(|i| ![10, 20, 99].contains(i)).map(int).collect();
         assert_eq!(taken.firsts(), expected);
+    });
+}
+
+/// Microseconds of each value of a column of times, none where it is bad.
+fn instants(kind: Kind, path: &str, column: ArrayRef) -> Vec<Option<i64>> {
+    let count = column.len();
+    let batch = batch(vec![("n", Arc::new(Int64Array::from_iter_values(0..count as i64))), ("t", column)]);
+    write(kind, path, std::slice::from_ref(&batch));
+    let schema = Schema::scalars([("n", ColumnType::required(Type::Int)), ("t", ColumnType::required(Type::Time))]);
+    let taken = take(&source(kind, path), &schema);
+    assert_eq!(taken.rows.len() + taken.bad.len(), count);
+    assert!(taken.bad.iter().all(|bad| bad.reason.contains("a time out of range")), "{:?}", taken.bad);
+    let mut micros = vec![None; count];
+    for row in &taken.rows {
+        let [Value::Int(place), Value::Time(time)] = row[..] else { panic!("{row:?}") };
+        micros[place as usize] = Some(time);
+    }
+    micros
+}
+
+#[test]
+fn times_of_every_unit_are_exact_or_bad() {
+    const SECOND: i64 = 1_000_000;
+    let values = |edge: i64| {
+        let near = [i64::MIN, i64::MAX, edge, -edge].into_iter();
+        near.flat_map(|value| (-2..=2).map(move |more| value.saturating_add(more))).chain(-3..=3).collect::<Vec<_>>()
+    };
+    let days = [i32::MIN, i32::MAX, 106_751_991, 106_751_992, -106_751_991, -106_751_992, -1, 0, 1];
+    let by = |values: Vec<i64>, unit: i128, parts: i128| -> Vec<Option<i64>> {
+        values.into_iter().map(|value| (i128::from(value) * unit).div_euclid(parts).try_into().ok()).collect()
+    };
+    let (seconds, millis, nanos) = (values(i64::MAX / SECOND), values(i64::MAX / 1000), values(1_999));
+    let micros = values(0);
+    let day = 86_400 * i128::from(SECOND);
+    let cases: [(ArrayRef, Vec<Option<i64>>); 9] = [
+        (Arc::new(TimestampSecondArray::from(seconds.clone())), by(seconds.clone(), SECOND.into(), 1)),
+        (Arc::new(TimestampSecondArray::from(seconds.clone()).with_timezone("-05:00")), by(seconds, SECOND.into(), 1)),
+        (Arc::new(TimestampMillisecondArray::from(millis.clone())), by(millis, 1000, 1)),
+        (Arc::new(TimestampMicrosecondArray::from(micros.clone())), by(micros.clone(), 1, 1)),
+        (Arc::new(TimestampMicrosecondArray::from(micros.clone()).with_timezone("+01:00")), by(micros, 1, 1)),
+        (Arc::new(TimestampNanosecondArray::from(nanos.clone())), by(nanos.clone(), 1, 1000)),
+        (Arc::new(TimestampNanosecondArray::from(nanos.clone()).with_timezone("UTC")), by(nanos, 1, 1000)),
+        (Arc::new(Date32Array::from(days.to_vec())), by(days.map(i64::from).to_vec(), day, 1)),
+        (Arc::new(Date64Array::from(vec![-86_400_000, 0, 86_400_000])), by(vec![-1, 0, 1], day, 1)),
+    ];
+    each(|kind, _, path| {
+        for (column, expected) in &cases {
+            let found = instants(kind, &path, column.clone());
+            assert_eq!(found, *expected, "{kind:?} {}", column.data_type());
+        }
     });
 }
 

@@ -60,6 +60,30 @@ fn a_quote_left_open_costs_one_line() {
 }
 
 #[test]
+fn stray_quotes_cost_no_more_than_their_lines() {
+    let schema = Schema::scalars([("a", REQUIRED(Type::Str)), ("b", REQUIRED(Type::Int))]);
+    // Searched anew from each of these lines to the end, the file would take hours.
+    let lines = 400_000;
+    for (line, good) in [("a\"b,\"c\n", 0), ("a\"b,\"c\nx,1\n", lines)] {
+        let taken = take_text(format!("a,b\n{}z,7\n", line.repeat(lines)), &schema);
+        assert_eq!(taken.rows.len(), good + 1);
+        assert_eq!(taken.rows[good], [text("z"), int(7)]);
+        assert_eq!(taken.bad.len(), lines);
+        assert!(taken.bad.iter().all(|bad| bad.reason == "a quote is opened and never closed"));
+    }
+}
+
+#[test]
+fn a_blank_line_is_a_none_where_a_text_is_alone() {
+    let taken = |ty| take_text("v\n\n\"\"\n\r\n1\n", &Schema::scalars([("v", ty)]));
+    assert_eq!(taken(OPTIONAL(Type::Str)).firsts(), [Value::Null, text(""), Value::Null, text("1")]);
+    assert_eq!(taken(REQUIRED(Type::Str)).firsts(), [text(""), text("1")]);
+    assert_eq!(taken(OPTIONAL(Type::Int)).firsts(), [Value::Null, int(1)]);
+    let two = Schema::scalars([("v", OPTIONAL(Type::Str))]);
+    assert_eq!(take_text("v,w\n\n\"\",\n,\n", &two).firsts(), [text(""), Value::Null]);
+}
+
+#[test]
 fn each_type_says_what_is_wrong() {
     let cases = [
         (REQUIRED(Type::Int), "1.5", "expected an integer, found '1.5'"),
@@ -121,7 +145,7 @@ fn empty_fields_and_the_null_text() {
     let taken = take(&csv(&path), &schema);
     let none = [Value::Null, Value::Null, text("")];
     assert_eq!(taken.rows[0][..3], none);
-    assert_eq!(taken.rows[1][..3], none);
+    assert_eq!(taken.rows[1][..3], [Value::Null, text(""), text("")]);
     assert_eq!(taken.rows[2], [int(1), text("x"), text("NA"), int(5)]);
     assert_eq!(taken.bad.len(), 2);
 

@@ -56,3 +56,31 @@ fn a_lock_is_one_holders() {
     assert!(matches!(Disk.lock(&path, "").unwrap(), Locked::Mine(_)));
     assert_eq!(read_all(&Disk, &path).unwrap(), b"the first");
 }
+
+#[test]
+fn a_lock_is_of_what_has_the_name() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("lock");
+    let Locked::Mine(first) = Disk.lock(&path, "").unwrap() else { panic!("nobody has it") };
+    assert!(first.is_in_place().unwrap());
+    Disk.remove(&path).unwrap();
+    assert!(!first.is_in_place().unwrap(), "it is gone");
+    let Locked::Mine(second) = Disk.lock(&path, "").unwrap() else { panic!("another file has no lock") };
+    assert!(second.is_in_place().unwrap() && !first.is_in_place().unwrap(), "another file has the name");
+}
+
+#[test]
+fn a_directory_and_what_is_in_it_have_locks_of_their_own() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("a");
+    Disk.create_directory(&path).unwrap();
+    let Locked::Mine(first) = Disk.lock_entry(&path).unwrap() else { panic!("nobody has it") };
+    assert!(matches!(Disk.lock_entry(&path).unwrap(), Locked::By(_)));
+    assert!(matches!(Disk.lock(&path.join("lock"), "").unwrap(), Locked::Mine(_)));
+    let other = directory.path().join("b");
+    Disk.rename(&path, &other).unwrap();
+    assert!(!first.is_in_place().unwrap());
+    assert!(matches!(Disk.lock_entry(&other).unwrap(), Locked::By(_)), "the lock goes with it");
+    drop(first);
+    assert!(matches!(Disk.lock_entry(&other).unwrap(), Locked::Mine(_)));
+}

@@ -2,6 +2,7 @@
 //! tried on simulated files (`crates/sim`).
 
 use crate::support::*;
+use std::path::Path;
 use std::sync::Arc;
 use tidemill_connect::{
     Compression, Disk, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, SinkConnection,
@@ -12,8 +13,11 @@ use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
 use tidemill_runtime::{Recovered, Sink};
 
-fn durable(owner: &str) -> SinkDurability {
-    SinkDurability { storage: Arc::new(Disk), owner: owner.into(), planted: Planted::default() }
+/// Returns the durability of a sink whose state has its record in the folder of the output.
+fn durable(spec: &Spec, owner: &str) -> SinkDurability {
+    let path = spec.options["path"].as_str().expect("a sink of a file");
+    let record = Path::new(path).parent().expect("a folder").join("sinks");
+    SinkDurability::at(Arc::new(Disk), owner, Planted::default(), &record)
 }
 
 fn all(path: &str) -> Vec<(Spec, Spec)> {
@@ -47,7 +51,7 @@ fn all(path: &str) -> Vec<(Spec, Spec)> {
 }
 
 fn open(spec: &Spec, owner: &str) -> (Box<dyn Sink>, Recovered) {
-    let mut sink = open_durable_sink(spec, &ints(&["a"]), &durable(owner)).unwrap();
+    let mut sink = open_durable_sink(spec, &ints(&["a"]), &durable(spec, owner)).unwrap();
     let recovered = sink.recover().unwrap();
     (sink, recovered)
 }
@@ -142,7 +146,7 @@ fn what_another_state_has_left_is_begun_anew() {
 }
 
 fn refused(spec: &Spec) -> String {
-    let sink = open_durable_sink(spec, &ints(&["a"]), &durable("one"));
+    let sink = open_durable_sink(spec, &ints(&["a"]), &durable(spec, "one"));
     sink.and_then(|mut sink| sink.recover()).unwrap_err().message
 }
 
@@ -164,7 +168,7 @@ fn an_output_that_was_tampered_with_is_refused() {
     std::fs::remove_file(&part).unwrap();
     assert!(refused(spec).contains("with what was released, is gone"), "{}", refused(spec));
 
-    let record = files.path(".out.tidemill-epoch");
+    let record = files.path("sinks");
     let text = std::fs::read_to_string(&record).unwrap();
     std::fs::write(&record, text.replace("\"epoch\":0", "\"epoch\":5")).unwrap();
     assert!(refused(spec).contains("cannot be used: it is damaged"), "{}", refused(spec));
@@ -177,6 +181,43 @@ fn an_output_that_was_tampered_with_is_refused() {
     assert!(refused(spec).contains("it has 16 bytes, and 8 were released"), "{}", refused(spec));
     std::fs::remove_file(&path).unwrap();
     assert!(refused(spec).contains("released before, and is gone"), "{}", refused(spec));
+}
+
+/// An output as earlier versions left it, with a record of its own.
+#[test]
+fn an_output_with_a_record_beside_it_goes_on() {
+    let files = Files::new();
+    let path = files.path("out");
+    let (spec, source) = &all(&path)[2];
+    let (mut sink, _) = open(spec, "one");
+    commit(&mut *sink, 3, &[1, 2]);
+    drop(sink);
+    let record = std::fs::read_to_string(files.path("sinks")).unwrap();
+    let mut entry =
+        serde_json::from_str::<serde_json::Value>(record.lines().next().unwrap()).unwrap()["sinks"]["out"].take();
+    entry["version"] = 2.into();
+    let line = format!("{entry}\n");
+    let beside = files.path(".out.tidemill-epoch");
+    let sum = xxhash_rust::xxh3::xxh3_64(line.as_bytes());
+    std::fs::write(&beside, format!("{line}{sum:016x}\n")).unwrap();
+    std::fs::remove_file(files.path("sinks")).unwrap();
+
+    let (sink, recovered) = open(spec, "another");
+    assert_eq!(recovered, Recovered::Through(None), "it is another state's");
+    drop(sink);
+    std::fs::write(files.path(".out.tidemill-part"), "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n").unwrap();
+    let (mut sink, recovered) = open(spec, "one");
+    assert_eq!(recovered, Recovered::Through(Some(3)));
+    assert!(!std::path::Path::new(&beside).exists(), "the state's record has it");
+    drop(sink);
+    (sink, _) = open(spec, "one");
+    commit(&mut *sink, 4, &[4]);
+    sink.finish().unwrap();
+    holds(source, &[1, 2, 4]);
+
+    std::fs::remove_file(files.path("sinks")).unwrap();
+    std::fs::write(&beside, format!("{}{sum:016x}\n", line.replace(":3,", ":4,"))).unwrap();
+    assert!(refused(spec).contains("cannot be used: it is damaged"), "{}", refused(spec));
 }
 
 #[test]
@@ -196,7 +237,8 @@ fn damage_to_the_part_of_a_columnar_output_is_found() {
         std::fs::write(&part, &damaged).unwrap();
         let message = sink.finish().unwrap_err().message;
         assert!(message.contains("its part cannot be read") && message.contains("damaged at byte"), "{message}");
-        let message = open_durable_sink(spec, &ints(&["a"]), &durable("one")).unwrap().recover().unwrap_err().message;
+        let message =
+            open_durable_sink(spec, &ints(&["a"]), &durable(spec, "one")).unwrap().recover().unwrap_err().message;
         assert!(message.contains("is damaged: its first"), "{message}");
         std::fs::write(&part, &whole).unwrap();
     }

@@ -17,7 +17,7 @@ fn follow(path: &str) -> Box<dyn Source> {
     open_source(&spec, &ints(&["a"]), &options(1000)).unwrap()
 }
 
-/// The values of the next batch.
+/// Returns the values of the next batch.
 fn values(source: &mut dyn Source) -> Vec<i64> {
     let begun = Instant::now();
     loop {
@@ -56,6 +56,57 @@ fn what_is_added_is_seen() {
     let mut later = follow(&path);
     later.resume(Some(&token)).unwrap();
     assert_eq!(values(&mut *later), [4]);
+}
+
+/// Writes a file anew in place.
+fn rewrite(path: &str, text: &str) {
+    std::fs::write(path, text).unwrap();
+}
+
+/// Returns the error with which the source fails, after it gave nothing more.
+fn failure(source: &mut dyn Source) -> String {
+    let begun = Instant::now();
+    loop {
+        match source.next(WAIT) {
+            Err(failure) => return failure.message,
+            Ok(Next::Nothing) => assert!(begun.elapsed() < EVER, "it does not fail"),
+            Ok(_) => panic!("it goes on"),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_written_anew_is_refused_however_long_it_is() {
+    let lines = |range: std::ops::Range<i64>| range.map(|i| format!("{i}\n")).collect::<String>();
+    let cases = [
+        ("a\n1\n2\n".to_owned(), "a\n3\n4\n5\n".to_owned()),
+        // As long as before.
+        ("a\n1\n2\n".to_owned(), "a\n3\n4\n".to_owned()),
+        // Files that differ at their end, as far as it was read, or at their beginning.
+        (format!("a\n1\n{}", "7\n".repeat(9000)), format!("a\n2\n{}", "7\n".repeat(9900))),
+        (format!("a\n{}1\n", lines(0..9000)), format!("a\n{}2\n{}", lines(0..9000), lines(0..100))),
+    ];
+    for (number, (before, after)) in cases.iter().enumerate() {
+        for resumes in [false, true] {
+            let files = Files::new();
+            let path = files.write("a.csv", before);
+            let mut source = follow(&path);
+            let mut count = 0;
+            while count < before.lines().count() - 1 {
+                count += values(&mut *source).len();
+            }
+            if resumes {
+                let token = source.token().unwrap();
+                source = follow(&path);
+                source.resume(Some(&token)).unwrap();
+            }
+            silent(&mut *source);
+            rewrite(&path, after);
+            let said = failure(&mut *source);
+            let wanted = format!("was written anew while it was followed, after {} bytes", before.len());
+            assert!(said.contains(&wanted), "{number} {said}");
+        }
+    }
 }
 
 #[test]
@@ -146,7 +197,7 @@ fn a_new_file_is_seen_where_another_one_was_removed() {
     assert_eq!(values(&mut *source), [4]);
 }
 
-/// What is left of a renamed file is more than a batch takes.
+/// The rest of a renamed file is more than a batch takes.
 #[test]
 fn a_renamed_file_is_read_to_its_end_across_batches() {
     let files = Files::new();

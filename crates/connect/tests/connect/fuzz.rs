@@ -42,7 +42,7 @@ fn outcome(spec: &Spec, schema: &Schema, batch_rows: usize) -> String {
     format!("{:?} {bad:?}", taken.rows)
 }
 
-/// The same bytes through a pipe, `step` at a time.
+/// Reads the same bytes through a pipe, `step` at a time.
 fn piped(content: Vec<u8>, step: usize, spec: impl Fn(String) -> Spec, schema: &Schema) -> String {
     let files = Files::new();
     let path = pipe(&files, "pipe");

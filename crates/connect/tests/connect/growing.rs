@@ -10,14 +10,14 @@ use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_runtime::{IoFailure, Next, Resumed, Source};
 
-/// What a run with a state took of a source.
+/// The records and tokens that a run with a state took of a source.
 #[derive(Debug, Default)]
 struct Run {
     values: Vec<i64>,
     bad: usize,
     /// The last token.
     token: Option<String>,
-    /// What the source kept back.
+    /// The values that the source kept back.
     rest: Vec<i64>,
     resumed: Option<Resumed>,
     outlook: String,

@@ -1,4 +1,4 @@
-//! Where text comes from: globs, several files, compression, pipes, progress.
+//! Origins of text: globs, several files, compression, pipes, progress.
 
 use crate::support::*;
 use std::io::Write;

@@ -13,7 +13,7 @@ use tidemill_connect::{
     Connector, Registry, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec, SpecError, System,
     WriteJsonl, open_state,
 };
-use tidemill_durability::{Planted, Recorded};
+use tidemill_durability::Recorded;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{Schema, Type};
 use tidemill_plan::build::{PlanBuilder, named};
@@ -116,7 +116,7 @@ fn run(folder: &Path, spec: &Spec) {
         Recorded { plan: plan(), sources: BTreeMap::from([("numbers".into(), json)]), sinks: BTreeMap::new() };
     let directory = open_state(&folder.join("state"), &program, Some(recorded)).unwrap();
     let storage = directory.storage().clone();
-    let durable = SinkDurability { storage, owner: directory.owner(), planted: Planted::default() };
+    let durable = SinkDurability::of(&directory, storage);
     let schema = program.streams.raw[0].schema.clone();
     let file = WriteJsonl { path: folder.join("out.jsonl").to_str().unwrap().into(), compression: None };
     let request = Request {

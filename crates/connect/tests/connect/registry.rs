@@ -1,4 +1,4 @@
-//! What specs mean, and what is said of those that mean nothing.
+//! The meaning of specs, and the errors of those that have none.
 
 use crate::support::*;
 use tidemill_connect::{Connector, KindTaken, Registry, Spec, SpecError};

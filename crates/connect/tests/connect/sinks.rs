@@ -93,11 +93,14 @@ fn the_text_of_csv() {
     let lines = concat!(
         "b,i,f,m,t,s,y\n",
         "true,,NaN,-0.05,2013-01-01T05:15:00.000000Z,\"a,\"\"b\"\"\n\u{1}\",AP8=\n",
-        "false,-7,0.1,12.00,9223372036854775807,é,\n",
+        "false,-7,0.1,12.00,9223372036854775807,é,\"\"\n",
     );
     assert_eq!(written(&csv_sink(&path), &everything(), &some_rows(), &path), lines);
     let lone = Schema::scalars([("s", ColumnType::optional(Type::Str))]);
-    assert_eq!(written(&csv_sink(&path), &lone, &[vec![Value::Null]], &path), "s\n\"\"\n");
+    let rows = [vec![Value::Null], vec![text("")], vec![text("x")]];
+    assert_eq!(written(&csv_sink(&path), &lone, &rows, &path), "s\n\n\"\"\nx\n");
+    let lone = Schema::scalars([("i", ColumnType::optional(Type::Int))]);
+    assert_eq!(written(&csv_sink(&path), &lone, &[vec![Value::Null]], &path), "i\n\"\"\n");
 }
 
 /// Text that looks like the text for `None` is quoted, and so is a number.
@@ -131,7 +134,8 @@ fn nothing_stands_under_the_name_before_finish() {
         let mut sink = open_sink(spec, &schema).unwrap();
         sink.write(&batch).unwrap();
         sink.flush().unwrap();
-        assert_eq!(files.names(), [format!(".out.tidemill-tmp-{}", std::process::id()), "out".to_owned()]);
+        let temporary = format!(".out.tidemill-tmp-{}", std::process::id());
+        assert_eq!(files.names(), [".out.tidemill-lock", &*temporary, "out"]);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         drop(sink);
         assert_eq!(files.names(), ["out"]);

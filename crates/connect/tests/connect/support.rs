@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Functions that the tests share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_runtime::{BadRecord, IoFailure, Next, Sink, Source};
 
-/// A directory of files that goes away with it.
+/// A directory of files that is removed when it is dropped.
 pub struct Files(pub TempDir);
 
 impl Files {
@@ -51,7 +51,7 @@ impl Taken {
         self.bad.iter().map(|bad| (bad.line.unwrap(), bad.column.as_deref(), bad.reason.as_str())).collect()
     }
 
-    /// The first column of the rows.
+    /// Returns the first column of the rows.
     pub fn firsts(&self) -> Vec<Value> {
         self.rows.iter().map(|row| row[0].clone()).collect()
     }
@@ -104,7 +104,7 @@ pub fn take(spec: &Spec, schema: &Schema) -> Taken {
     drain(open_source(spec, schema, &options(1000)).unwrap().as_mut(), schema)
 }
 
-/// Why a source cannot be opened.
+/// Returns the error with which a source cannot be opened.
 pub fn refusal(spec: &Spec, schema: &Schema) -> IoFailure {
     open_source(spec, schema, &options(1000)).map(|_| ()).unwrap_err()
 }
@@ -147,7 +147,7 @@ pub fn text(value: &str) -> Value {
     Value::Str(value.to_owned())
 }
 
-/// A named pipe.
+/// Makes a named pipe.
 pub fn pipe(files: &Files, name: &str) -> PathBuf {
     let path = files.0.path().join(name);
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

@@ -5,6 +5,7 @@ use super::segment::{self, Segment};
 use super::write::Log;
 use crate::error::StateError;
 use crate::planted::{Bug, Planted};
+use crate::state_lock::StateLock;
 use crate::storage::{Storage, read_all};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -46,11 +47,13 @@ pub struct LogReader {
     /// The payloads of marks that were read and not yet taken.
     notes: Vec<Vec<u8>>,
     ended: bool,
-    /// Where the log may be written meanwhile: it ends with what is known to be durable, which is at least up to this
-    /// epoch.
+    /// The epoch up to which the log is at least durable, if it may be written meanwhile: the reader ends with what is
+    /// known to be durable.
     bound: Option<u64>,
     /// Epochs after this one are not removed.
     held: Option<u64>,
+    /// The lock of the state, which the log is written under.
+    lock: Option<Arc<StateLock>>,
     planted: Planted,
 }
 
@@ -65,7 +68,7 @@ impl LogReader {
             segments.push(look(&*storage, &directory, log, number)?);
         }
         check_order(&segments, &directory)?;
-        // Of the segments that a checkpoint has made void, a crash may have kept any.
+        // A crash may have kept any of the segments that a checkpoint has made void.
         let current = segments.iter().rposition(|s: &Segment| s.epoch <= after).unwrap_or(0);
         let Some(first) = segments.get(current).copied() else {
             return Err(StateError::Damaged {
@@ -105,6 +108,7 @@ impl LogReader {
             ended: false,
             bound: None,
             held: None,
+            lock: None,
             planted: Planted::default(),
         };
         let last = reader.segments.last().expect("there is a first one");
@@ -134,14 +138,19 @@ impl LogReader {
         Ok(())
     }
 
-    /// Whether a reader beside a run has come to the end of what is known to be durable.
+    /// Returns whether a reader beside a run has come to the end of what is known to be durable.
     fn is_at_bound(&self) -> bool {
         self.position >= self.durable && self.bound.is_some_and(|checkpoint| self.epoch >= checkpoint)
     }
 
-    /// Bytes that were read, and bytes in total.
+    /// Returns the bytes that were read, and bytes in total.
     pub fn progress(&self) -> (u64, u64) {
         (self.position - self.whole.start, self.whole.end.max(self.position) - self.whole.start)
+    }
+
+    /// Passes the state's lock to the log that it turns into.
+    pub(crate) fn guard(&mut self, lock: Option<Arc<StateLock>>) {
+        self.lock = lock;
     }
 
     /// Plants a bug.
@@ -169,22 +178,22 @@ impl LogReader {
         Ok(())
     }
 
-    /// The last epoch that was read.
+    /// Returns the last epoch that was read.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The last epoch that is known to have been durable, as far as the log was read.
+    /// Returns the last epoch that is known to have been durable, as far as the log was read.
     pub fn durable_epoch(&self) -> u64 {
         self.durable_epoch
     }
 
-    /// The notes between the epochs that were read.
+    /// Returns the notes between the epochs that were read.
     pub fn take_notes(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The next epoch to replay; none at the end.
+    /// Returns the next epoch to replay; none at the end.
     pub fn next_epoch(&mut self) -> Result<Option<LoggedEpoch>, StateError> {
         while !self.ended {
             if self.is_at_bound() {
@@ -268,7 +277,8 @@ impl LogReader {
         format!("epochs from {} on cannot be read", self.epoch + 1)
     }
 
-    /// No record can be read at `offset` of the current segment. Decides whether this is the end or damage.
+    /// Decides whether it is the end of the log or damage that no record can be read at `offset` of the current
+    /// segment.
     fn judge(&mut self, offset: usize, what: &str) -> Result<(), StateError> {
         let last = self.current + 1 == self.segments.len();
         let was_checkpointed = self.bound.is_some_and(|checkpoint| self.epoch < checkpoint);
@@ -280,7 +290,7 @@ impl LogReader {
         Err(StateError::Damaged { file, offset: offset as u64, what: what.into(), affected: self.affected() })
     }
 
-    /// Whether a later record says that the bytes at `offset` were durable when it was written.
+    /// Returns whether a later record says that the bytes at `offset` were durable when it was written.
     fn was_durable(&self, offset: usize) -> bool {
         let places = (offset + ALIGNMENT..self.bytes.len()).step_by(ALIGNMENT);
         places
@@ -321,11 +331,12 @@ impl LogReader {
         let (chain, epoch) = if dropped { (chain, epoch) } else { (self.chain, self.epoch) };
         let mut log = Log::begin(self.storage, self.directory, self.segments, next, tail, chain, epoch)?;
         log.plant(self.planted);
+        log.guard(self.lock);
         log.hold(self.held);
         Ok(log)
     }
 
-    /// The check and epoch of the record that ends at `offset` of the last segment.
+    /// Returns the check and epoch of the record that ends at `offset` of the last segment.
     fn before(&self, segment: Segment, offset: usize) -> (u64, u64) {
         let (mut chain, mut epoch, mut at) = (segment.chain, segment.epoch, segment::HEADER);
         while at < offset {

@@ -33,12 +33,12 @@ pub struct Header {
     pub durable: u64,
 }
 
-/// Bytes of a record with a payload of this length, including padding.
+/// Returns the bytes of a record with a payload of this length, including padding.
 pub fn size(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGNMENT)
 }
 
-/// The seed of a record's check, so that the same bytes have another check in another place.
+/// Returns the seed of a record's check, so that the same bytes have another check in another place.
 fn seed(log: u64, position: u64) -> u64 {
     log ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -77,12 +77,12 @@ pub struct Read<'a> {
     pub size: usize,
 }
 
-/// The record at the start of `bytes`, which lie at `position`; otherwise its fault.
+/// Returns the record at the start of `bytes`, which lie at `position`; otherwise its fault.
 pub fn read(bytes: &[u8], log: u64, position: u64) -> Result<Read<'_>, &'static str> {
     read_checked(bytes, log, position, true)
 }
 
-/// As [`read`]; verifies the check only if `checked`.
+/// Reads a record as [`read`] does; verifies the check only if `checked`.
 pub fn read_checked(bytes: &[u8], log: u64, position: u64, checked: bool) -> Result<Read<'_>, &'static str> {
     let word = |at: usize| -> Result<u64, &'static str> {
         let bytes = bytes.get(at..at + 8).ok_or("the file ends inside a record")?;

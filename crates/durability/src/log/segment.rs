@@ -29,7 +29,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Its encoded header.
+    /// Returns its encoded header.
     pub fn header(&self) -> Vec<u8> {
         let words = [MAGIC, self.log, self.number, self.base, self.chain, self.epoch, self.durable];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -51,24 +51,24 @@ impl Segment {
         Ok(Segment { log: word(1), number: word(2), base: word(3), chain: word(4), epoch: word(5), durable: word(6) })
     }
 
-    /// The offset in its file of a position in this segment.
+    /// Returns the offset in its file of a position in this segment.
     pub fn offset(&self, position: u64) -> u64 {
         assert!(self.base <= position, "a segment has the positions from its base on");
         HEADER as u64 + position - self.base
     }
 
-    /// Its file.
+    /// Returns its file.
     pub fn path(&self, directory: &Path) -> PathBuf {
         path(directory, self.number)
     }
 }
 
-/// The file of a segment's number.
+/// Returns the file of a segment's number.
 pub fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:08}{ENDING}"))
 }
 
-/// The numbers of the segments in a directory, in order. Removes files that never got their final name.
+/// Returns the numbers of the segments in a directory, in order. Removes files that never got their final name.
 pub fn numbers(storage: &dyn Storage, directory: &Path) -> Result<Vec<u64>, StateError> {
     let names = storage.list(directory).map_err(StateError::io(directory, "read"))?;
     let mut numbers = Vec::new();

@@ -4,12 +4,13 @@ use super::record::{self, Header, Kind};
 use super::segment::{self, Segment};
 use crate::error::StateError;
 use crate::planted::{Bug, Planted};
-use crate::storage::{File, Open, Storage};
+use crate::state_lock::StateLock;
+use crate::storage::{File, Open, Storage, is_shortage};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// After this many bytes a new segment begins.
+/// The number of bytes after which a new segment begins.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// The result of a write.
@@ -39,10 +40,12 @@ pub struct Log {
     marked: u64,
     chain: u64,
     epoch: u64,
-    /// Why nothing may be written any more.
+    /// The reason why nothing may be written any more.
     lost: Option<String>,
     /// Epochs after this one are not removed.
     held: Option<u64>,
+    /// The lock of the state, without which nothing is written; none for a log alone.
+    lock: Option<Arc<StateLock>>,
     pub(super) planted: Planted,
 }
 
@@ -50,7 +53,7 @@ impl Log {
     /// Size of the file of a log without records.
     pub const EMPTY_BYTES: u64 = segment::HEADER as u64;
 
-    /// A log without records in an empty directory; the next epoch is `epoch` + 1.
+    /// Makes a log without records in an empty directory; the next epoch is `epoch` + 1.
     pub fn create(storage: Arc<dyn Storage>, directory: PathBuf, log: u64, epoch: u64) -> Result<Log, StateError> {
         let first = Segment { log, number: 1, base: 0, chain: 0, epoch, durable: 0 };
         Log::begin(storage, directory, Vec::new(), first, &[], 0, epoch)
@@ -83,6 +86,7 @@ impl Log {
             epoch,
             lost: None,
             held: None,
+            lock: None,
             planted: Planted::default(),
         };
         log.remove_void()?;
@@ -104,37 +108,42 @@ impl Log {
         self.held = Some(self.held.map_or(epoch, |held| held.min(epoch)));
     }
 
+    /// Writes only as long as this process holds the state.
+    pub(crate) fn guard(&mut self, lock: Option<Arc<StateLock>>) {
+        self.lock = lock;
+    }
+
     /// Plants a bug.
     pub fn plant(&mut self, planted: Planted) {
         self.planted = planted;
     }
 
-    /// The bug that is planted, if any.
+    /// Returns the bug that is planted, if any.
     pub fn planted(&self) -> Planted {
         self.planted
     }
 
-    /// The last epoch that was pushed.
+    /// Returns the last epoch that was pushed.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The file that is appended to.
+    /// Returns the file that is appended to.
     pub fn path(&self) -> PathBuf {
         self.last().path(&self.directory)
     }
 
-    /// Bytes logged since the log began.
+    /// Returns the bytes logged since the log began.
     pub fn position(&self) -> u64 {
         self.written + self.pushed.len() as u64
     }
 
-    /// Whether everything pushed is in the file.
+    /// Returns whether everything pushed is in the file.
     pub fn is_written(&self) -> bool {
         self.pushed.is_empty()
     }
 
-    /// Whether everything written is durable.
+    /// Returns whether everything written is durable.
     pub fn is_durable(&self) -> bool {
         self.durable == self.written
     }
@@ -179,6 +188,7 @@ impl Log {
         if self.pushed.is_empty() {
             return Ok(Written::All);
         }
+        self.check_held()?;
         match self.file.append(&self.pushed) {
             Ok(()) => {
                 self.written += self.pushed.len() as u64;
@@ -211,8 +221,8 @@ impl Log {
         Ok(())
     }
 
-    /// Begins a new segment if the last is long enough and everything is durable. Without room it stays in the old
-    /// one.
+    /// Begins a new segment if the last is long enough and everything is durable. Without room, or a descriptor, it stays in
+    /// the old one.
     pub fn roll(&mut self) -> Result<(), StateError> {
         let full = self.last().offset(self.written) >= self.segment_bytes;
         if full { self.roll_now() } else { Ok(()) }
@@ -238,9 +248,7 @@ impl Log {
                 self.segments.push(next);
                 Ok(())
             }
-            Err(NotStarted::Unnamed(StateError::Io { error, .. })) if error.kind() == io::ErrorKind::StorageFull => {
-                Ok(())
-            }
+            Err(NotStarted::Unnamed(StateError::Io { error, .. })) if is_shortage(&error) => Ok(()),
             // The name may exist or not, so nothing may be appended to the old segment.
             Err(NotStarted::Unnamed(error) | NotStarted::PerhapsNamed(error)) => Err(self.lose(error.to_string())),
         }
@@ -282,6 +290,13 @@ impl Log {
         Ok(())
     }
 
+    /// Refuses to write where another process may hold the state.
+    fn check_held(&mut self) -> Result<(), StateError> {
+        let lock = self.lock.as_ref().filter(|_| !self.planted.is(Bug::LockNotCompared));
+        let checked = lock.map_or(Ok(()), |lock| lock.check());
+        checked.inspect_err(|error| _ = self.lost.get_or_insert(error.to_string()))
+    }
+
     fn last(&self) -> &Segment {
         self.segments.last().expect("a log has a segment")
     }
@@ -299,7 +314,7 @@ impl Log {
     }
 }
 
-/// Why a segment could not begin.
+/// The reason why a segment could not begin.
 enum NotStarted {
     /// It did not get its name.
     Unnamed(StateError),

@@ -55,7 +55,7 @@ pub fn encode(image: &Image, rows: Range<usize>, block: &mut Vec<u8>) {
     block.extend_from_slice(&[0; BEHIND]);
 }
 
-/// Bytes needed for a number.
+/// Returns the bytes needed for a number.
 fn width_of(number: u64) -> usize {
     (64 - number.leading_zeros() as usize).div_ceil(8)
 }
@@ -113,7 +113,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -132,7 +132,7 @@ impl Opened {
         &block[self.ends[text]..self.ends[text + 1]]
     }
 
-    /// The hash of a row's key.
+    /// Returns the hash of a row's key.
     #[inline]
     pub fn hash(&self, block: &[u8], row: usize, shape: &RowShape) -> u64 {
         match *shape.key {
@@ -145,9 +145,9 @@ impl Opened {
         }
     }
 
-    /// The row whose hash is `hash` and whose key is that of row `key` in `keys`. The search begins at row `near`:
-    /// rows are in the order of hashes, which are spread evenly, so the row is only a few rows away from its expected
-    /// place.
+    /// Returns the row whose hash is `hash` and whose key is that of row `key` in `keys`. The search begins at row
+    /// `near`: rows are in the order of hashes, which are spread evenly, so the row is only a few rows away from its
+    /// expected place.
     #[inline]
     pub fn find(&self, block: &[u8], near: usize, hash: u64, keys: &Image, key: usize) -> Option<usize> {
         let shape = keys.shape();
@@ -167,7 +167,7 @@ impl Opened {
         (from..self.len).take_while(|&row| self.hash(block, row, shape) == hash).find(|&row| has_key(row))
     }
 
-    /// Whether a row exists; if not, it is a deletion.
+    /// Returns whether a row exists; if not, it is a deletion.
     pub fn exists(&self, block: &[u8], row: usize) -> bool {
         self.word(block, row, 0) & EXISTS != 0
     }

@@ -15,7 +15,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// An empty filter for this many keys.
+    /// Makes an empty filter for this many keys.
     pub fn new(keys: usize) -> Filter {
         Filter { blocks: vec![[0; WORDS]; Filter::blocks_for(keys)] }
     }
@@ -24,7 +24,7 @@ impl Filter {
         (keys * BITS_PER_KEY).div_ceil(32 * WORDS).max(1)
     }
 
-    /// Bytes of a filter for this many keys.
+    /// Returns the bytes of a filter for this many keys.
     pub fn bytes_for(keys: usize) -> usize {
         Filter::blocks_for(keys) * 4 * WORDS
     }
@@ -43,7 +43,7 @@ impl Filter {
         self.blocks[block].iter_mut().enumerate().for_each(|(i, word)| *word |= Filter::bit(hash, i));
     }
 
-    /// Whether a key may have been added; true for all keys that were.
+    /// Returns whether a key may have been added; true for all keys that were.
     #[inline]
     pub fn may_have(&self, hash: u64) -> bool {
         let words = self.blocks[self.block(hash)].iter().enumerate();
@@ -57,7 +57,7 @@ impl Filter {
         prefetch(self.blocks[self.block(hash)].as_ptr().cast());
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> usize {
         self.blocks.len() * 4 * WORDS
     }

@@ -21,9 +21,16 @@ struct Sought {
     block: u32,
 }
 
+impl OpenRun {
+    /// Returns whether it may have a key with this hash.
+    pub fn may_have(&self, hash: u64) -> bool {
+        self.index.filter().is_none_or(|filter| filter.may_have(hash))
+    }
+}
+
 impl Runs {
-    /// The rows of these keys, of which only the keys matter. Keys are looked up in the order of their hashes, so
-    /// that each run is traversed once; newer runs first, so that a row is found once. In each run, all keys go
+    /// Returns the rows of these keys, of which only the keys matter. Keys are looked up in the order of their hashes,
+    /// so that each run is traversed once; newer runs first, so that a row is found once. In each run, all keys go
     /// through one step after the other (filter, index, block), so that each step can prefetch the lines that it will
     /// need.
     pub fn get(&self, keys: &Image) -> Result<Found, StateError> {
@@ -69,7 +76,7 @@ impl Runs {
     }
 }
 
-/// The keys of some nodes. The keys are in the order of their hashes.
+/// Returns the keys of some nodes. The keys are in the order of their hashes.
 fn in_nodes(left: &[Sought], nodes: NodeRange) -> &[Sought] {
     if nodes.is_whole() {
         return left;
@@ -78,7 +85,7 @@ fn in_nodes(left: &[Sought], nodes: NodeRange) -> &[Sought] {
     &left[left.partition_point(|sought| sought.hash < first)..left.partition_point(|sought| sought.hash <= last)]
 }
 
-/// The keys that a run may have.
+/// Finds the keys that a run may have, by its filter.
 fn filter(run: &OpenRun, left: &[Sought], may_be: &mut Vec<Sought>) {
     may_be.clear();
     let Some(filter) = run.index.filter() else { return may_be.extend_from_slice(left) };
@@ -93,7 +100,7 @@ fn filter(run: &OpenRun, left: &[Sought], may_be: &mut Vec<Sought>) {
     may_be.truncate(kept);
 }
 
-/// The blocks of a run that may have these keys, in order.
+/// Finds the blocks of a run that may have these keys, in order.
 fn find_blocks(run: &OpenRun, may_be: &[Sought], here: &mut Vec<Sought>) {
     here.clear();
     for (at, &Sought { hash, key, .. }) in may_be.iter().enumerate() {

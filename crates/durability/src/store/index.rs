@@ -39,8 +39,8 @@ pub struct IndexBuilder {
 pub struct Index {
     /// An entry per block, and one more whose start is the end of the last block.
     entries: Vec<Entry>,
-    /// By prefix of a hash: the number of blocks that begin with a smaller prefix. The last entry is the number of
-    /// blocks.
+    /// The number of blocks that begin with a smaller prefix than each prefix of a hash, by prefix. The last entry is
+    /// the number of blocks.
     starts: Vec<u32>,
     /// Bits of the upper half of a hash below its prefix.
     shift: u32,
@@ -48,7 +48,7 @@ pub struct Index {
 }
 
 impl IndexBuilder {
-    /// An index without blocks.
+    /// Makes an index without blocks.
     pub fn with_filter(filter: Option<Filter>) -> IndexBuilder {
         IndexBuilder { entries: Vec::new(), end: 0, filter }
     }
@@ -66,7 +66,7 @@ impl IndexBuilder {
         true
     }
 
-    /// The encoded index.
+    /// Returns the encoded index.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = (self.entries.len() as u32).to_le_bytes().to_vec();
         for Entry { first, start } in &self.entries {
@@ -78,7 +78,7 @@ impl IndexBuilder {
         bytes
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes in memory.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.entries) + self.filter.as_ref().map_or(0, Filter::bytes)
     }
@@ -121,24 +121,24 @@ impl Index {
         Some(IndexBuilder { entries, end, filter }.finish())
     }
 
-    /// The filter over all keys. None: any key may be in the run.
+    /// Returns the filter over all keys. None: any key may be in the run.
     pub fn filter(&self) -> Option<&Filter> {
         self.filter.as_ref()
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes in memory.
     pub fn bytes(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, Filter::bytes);
         size_of_val(&*self.entries) + size_of_val(&*self.starts) + filter
     }
 
-    /// The place of a block in the file.
+    /// Returns the place of a block in the file.
     #[inline]
     pub fn place(&self, block: usize) -> Range<u64> {
         u64::from(self.entries[block].start) * ALIGNMENT..u64::from(self.entries[block + 1].start) * ALIGNMENT
     }
 
-    /// The blocks that may have keys with hashes in a range, both ends included.
+    /// Returns the blocks that may have keys with hashes in a range, both ends included.
     #[inline]
     pub fn blocks_of(&self, from: u64, to: u64) -> Range<usize> {
         // The block before the first that begins at `from` or later may end with `from`.
@@ -156,7 +156,7 @@ impl Index {
         prefetch(self.entries.as_ptr().wrapping_add(start + BLOCKS_PER_PREFIX - 1).cast());
     }
 
-    /// The estimated position of a hash among this many rows of a block.
+    /// Returns the estimated position of a hash among this many rows of a block.
     #[inline]
     pub fn near(&self, block: usize, rows: usize, hash: u64) -> usize {
         let (first, next) = (u64::from(self.entries[block].first), u64::from(self.entries[block + 1].first));
@@ -169,8 +169,8 @@ impl Index {
         (u64::from(half) >> self.shift) as usize
     }
 
-    /// The first block for which `before` does not hold; it does not hold for any later block either. That block is
-    /// among those that begin with the prefix of `hash`, or comes right after them.
+    /// Returns the first block for which `before` does not hold; it does not hold for any later block either. That
+    /// block is among those that begin with the prefix of `hash`, or comes right after them.
     #[inline]
     fn first_block(&self, hash: u32, before: impl Fn(u32) -> bool) -> usize {
         let prefix = self.prefix(hash);

@@ -13,11 +13,11 @@ use tidemill_state::{Image, RowShape};
 
 /// A run is merged with the newer ones if it has at most this many times their rows.
 pub const FACTOR: u64 = 3;
-/// This many runs may exist without a merge: a merge costs a file and a manifest.
+/// The number of runs that may exist without a merge: a merge costs a file and a manifest.
 const RUNS_FREE: usize = 3;
 
-/// The first of the runs to merge with all newer ones; none if there are few enough. Each run that is left has more
-/// than `FACTOR` times the rows of all newer ones together, so the number of runs is logarithmic.
+/// Returns the first of the runs to merge with all newer ones; none if there are few enough. Each run that is left has
+/// more than `FACTOR` times the rows of all newer ones together, so the number of runs is logarithmic.
 pub fn due(runs: &[StoredRun]) -> Option<usize> {
     if runs.len() <= RUNS_FREE {
         return None;
@@ -37,14 +37,14 @@ pub fn due(runs: &[StoredRun]) -> Option<usize> {
 pub struct Merge {
     /// Cursors with rows left, newest run first.
     cursors: Vec<Cursor>,
-    /// By cursor: the hash of its next row.
+    /// The hash of each cursor's next row, by cursor.
     heads: Vec<u64>,
     /// Rows of one hash.
     group: Image,
 }
 
 impl Merge {
-    /// A merge of runs, within some virtual nodes.
+    /// Makes a merge of runs, within some virtual nodes.
     pub fn new(runs: &Runs, part: &RunPart) -> Result<Merge, StateError> {
         let part = NodeRange::new(part.clone()).expect("a part has nodes");
         let mut merge = Merge { cursors: Vec::new(), heads: Vec::new(), group: Image::new(&runs.shape) };
@@ -109,13 +109,13 @@ impl Merge {
 pub struct Merging {
     merge: Merge,
     into: RunWriter,
-    /// Whether deletions are left out.
+    /// A flag: whether deletions are left out.
     all: bool,
 }
 
 impl Merging {
-    /// Begins to merge runs into one. If they are `all` runs of the table, deletions are left out, because there is
-    /// no older row for them to delete.
+    /// Begins to merge several runs into one run. If they are `all` runs of the table, deletions are left out, because
+    /// there is no older row for them to delete.
     pub fn new(runs: &Runs, into: RunWriter, all: bool) -> Result<Merging, StateError> {
         let all = all || into.planted().is(Bug::MergeDropsDeletions);
         let mut runs = runs.clone();
@@ -142,7 +142,7 @@ impl Merging {
         Ok(true)
     }
 
-    /// The run that it has written, when there are no more rows.
+    /// Returns the run that it has written, when there are no more rows.
     pub fn end(self) -> RunWriter {
         self.into
     }

@@ -33,14 +33,14 @@ use crate::manifest::Block;
 use crate::nodes::NodeRange;
 use serde::{Deserialize, Serialize};
 
-/// A run, as the manifest names it.
+/// A run of a table's rows, in the form in which the manifest names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoredRun {
     /// The place of its index, which also names its file.
     pub index: Block,
-    /// Rows, including deletions.
+    /// The number of rows, including deletions.
     pub rows: u64,
-    /// Deletions among them.
+    /// The number of deletions among the rows.
     pub deletions: u64,
     /// The nodes whose rows count; the file may also have others. `rows` and `deletions` are those of the file.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]

@@ -23,7 +23,7 @@ pub struct OpenRun {
     run: StoredRun,
     pub(super) index: Index,
     pub(super) file: BlockFile,
-    /// Whether the run survives a crash.
+    /// A flag: whether the run survives a crash.
     is_durable: AtomicBool,
 }
 
@@ -42,12 +42,12 @@ impl OpenRun {
         Ok(opened)
     }
 
-    /// The run as a manifest names it.
+    /// Returns the run in the form in which a manifest names it.
     pub fn run(&self) -> &StoredRun {
         &self.run
     }
 
-    /// Makes it durable.
+    /// Makes the run's file durable.
     pub fn sync(&self, planted: Planted) -> Result<(), StateError> {
         if !self.is_durable.load(Ordering::Acquire) && !planted.is(Bug::CheckpointUnsynced) {
             self.file.sync()?;
@@ -56,7 +56,7 @@ impl OpenRun {
         Ok(())
     }
 
-    /// The content of a block.
+    /// Returns the content of a block.
     pub(super) fn block<'a>(
         &'a self,
         block: usize,
@@ -87,78 +87,84 @@ pub struct Runs {
 pub type RunPart = Range<usize>;
 
 impl Runs {
-    /// Opens runs, oldest first, of a table with this shape of rows. All files are then open, and may be removed.
+    /// Opens runs, oldest first, of rows of this shape; `what` names them, for messages. All files are then open, and may be
+    /// removed.
     pub fn open(
         files: &BlockReader,
         runs: &[StoredRun],
         shape: &Arc<RowShape>,
-        table: &str,
+        what: &str,
     ) -> Result<Runs, StateError> {
-        let what = format!("rows of table {table}");
-        let runs = runs.iter().map(|run| OpenRun::open(files, run, &what).map(Arc::new)).collect::<Result<_, _>>()?;
+        let runs = runs.iter().map(|run| OpenRun::open(files, run, what).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Runs { runs, shape: shape.clone(), what: what.into() })
     }
 
-    /// The same runs, with some of them replaced by one run.
+    /// Returns the runs with those at `place` replaced by one run, or by none.
     pub fn with(&self, place: Range<usize>, run: Option<OpenRun>) -> Runs {
         let mut with = self.clone();
         with.runs.splice(place, run.map(Arc::new));
         with
     }
 
-    /// Only the runs in this range.
+    /// Returns the runs with the numbers of this range only.
     pub fn only(&self, place: Range<usize>) -> Runs {
         Runs { runs: self.runs[place].to_vec(), ..self.clone() }
     }
 
-    /// The runs as a manifest names them.
+    /// Each of them, oldest first.
+    pub fn each(&self) -> impl Iterator<Item = &OpenRun> {
+        self.runs.iter().map(|run| &**run)
+    }
+
+    /// Returns the runs in the form in which a manifest names them.
     pub fn named(&self) -> Vec<StoredRun> {
         self.runs.iter().map(|run| run.run.clone()).collect()
     }
 
-    /// The durable runs, as a manifest names them.
+    /// Returns the durable ones of the runs, in the form in which a manifest names them.
     pub fn named_durable(&self) -> Vec<StoredRun> {
         let durable = self.runs.iter().filter(|run| run.is_durable.load(Ordering::Acquire));
         durable.map(|run| run.run.clone()).collect()
     }
 
-    /// Makes all of them durable.
+    /// Makes the files of all runs durable.
     pub fn sync(&self, planted: Planted) -> Result<(), StateError> {
         self.runs.iter().try_for_each(|run| run.sync(planted))
     }
 
-    /// Number of runs.
+    /// Returns the number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether there are no runs.
+    /// Returns whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Bytes of indexes and filters in memory.
+    /// Returns the bytes of indexes and filters in memory.
     pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.index.bytes()).sum()
     }
 
-    /// Bytes of the index of the first run, which holds most rows.
+    /// Returns the bytes of the index of the first run, which holds most rows.
     pub fn bytes_first(&self) -> usize {
         self.runs.first().map_or(0, |run| run.index.bytes())
     }
 
-    /// Upper bound on the bytes of indexes and filters of the other runs, before all are merged into the first.
+    /// Returns an upper bound on the bytes of indexes and filters of the other runs, before all are merged into the
+    /// first.
     pub fn bytes_behind_max(&self) -> usize {
         let Some(first) = self.runs.first() else { return 0 };
         first.index.bytes() / FACTOR as usize + Filter::bytes_for((first.run.rows / FACTOR) as usize)
     }
 
-    /// Rows and deletions in all of them.
+    /// Returns the number of rows and deletions in all runs.
     pub fn rows(&self) -> u64 {
         self.runs.iter().map(|run| run.run.rows).sum()
     }
 
-    /// The nodes whose rows they may have.
+    /// Returns the range of virtual nodes whose rows the runs may have.
     pub fn nodes(&self) -> NodeRange {
         self.runs.iter().map(|run| run.run.nodes).reduce(NodeRange::hull).unwrap_or_default()
     }
@@ -172,7 +178,7 @@ impl Runs {
         (0..parts).map(move |part| start(part)..start(part + 1))
     }
 
-    /// The newest row or deletion of each key in a part, in the order of hashes.
+    /// Returns the newest row or deletion of each key in a part, in the order of hashes.
     pub fn read(&self, part: &RunPart) -> Result<Image, StateError> {
         let mut all = Image::new(&self.shape);
         let mut merge = Merge::new(self, part)?;

@@ -40,7 +40,7 @@ impl Packed {
         Packed { blocks: Vec::new(), bytes: Vec::new(), waiting: Image::new(shape), hashes: Vec::new(), deletions: 0 }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.hashes.len()
     }
@@ -91,12 +91,12 @@ pub struct RunWriter {
     deletions: u64,
     /// The length up to which the file was synced; none if it is not synced meanwhile.
     synced: Option<u64>,
-    /// The nodes whose rows it may have.
+    /// The virtual nodes whose rows the run may have.
     nodes: NodeRange,
 }
 
 impl RunWriter {
-    /// A writer into a file, with a filter for at most this many rows. The oldest run of a table has no filter,
+    /// Makes a writer into a file, with a filter for at most this many rows. The oldest run of a table has no filter,
     /// because most keys that are looked up there exist there.
     pub fn new(file: BlockWriter, shape: &Arc<RowShape>, filter_rows: Option<usize>) -> RunWriter {
         RunWriter {
@@ -171,17 +171,17 @@ impl RunWriter {
         RunWriter { nodes, ..self }
     }
 
-    /// Without syncs while it is written: it need not be durable soon.
+    /// Omits syncs while it is written: it need not be durable soon.
     pub fn unsynced(self) -> RunWriter {
         RunWriter { synced: None, ..self }
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes in memory.
     pub fn bytes(&self) -> usize {
         self.index.bytes()
     }
 
-    /// Makes it durable.
+    /// Ends the run, and makes its file durable.
     pub fn finish(self) -> Result<OpenRun, StateError> {
         let planted = self.file.planted();
         let run = self.finish_unsynced()?;
@@ -197,7 +197,7 @@ impl RunWriter {
         Ok(OpenRun::new(run, self.index.finish(), self.file.into_file()?))
     }
 
-    /// The bug that is planted, if any.
+    /// Returns the bug that is planted, if any.
     pub(super) fn planted(&self) -> Planted {
         self.file.planted()
     }

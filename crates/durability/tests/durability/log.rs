@@ -18,7 +18,7 @@ fn machine(seed: u64) -> SimStorage {
     storage
 }
 
-/// The logged content of an epoch. Its lengths are not multiples of anything, and sometimes exceed a sector.
+/// Returns the logged content of an epoch. Its lengths are not multiples of anything, and sometimes exceed a sector.
 fn payload(epoch: u64) -> Vec<u8> {
     (0..epoch * 37 % 211 + if epoch.is_multiple_of(5) { 700 } else { 0 }).map(|i| (i * epoch) as u8).collect()
 }
@@ -46,7 +46,7 @@ fn append(log: &mut Log, epochs: std::ops::RangeInclusive<u64>) -> Result<(), St
     log.sync()
 }
 
-/// A log of twelve epochs in several segments, all marked durable, and its files.
+/// Returns a log of twelve epochs in several segments, all marked durable, and its files.
 fn small_log() -> SimStorage {
     let storage = machine(1);
     let mut log = create(&storage).expect("a disk without faults");

@@ -23,7 +23,7 @@ fn hold(values: &[f64]) {
     assert_eq!(Sum::read(&bytes(&sum)).as_ref(), Some(&sum), "what is written is read: {values:?}");
 }
 
-/// What the values of a trial are like.
+/// The kind of a trial's values.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Plain,
@@ -57,7 +57,7 @@ fn value(random: &mut Random, kind: Kind, before: &[f64]) -> f64 {
     sign * match kind {
         Kind::Plain => (random.unit() * 1e6).round() / 100.0,
         Kind::Bits => finite(random),
-        // Of the home band, and of all.
+        // Edges of the home band half of the time, and otherwise of all bands.
         Kind::Edges if random.below(2) == 0 => {
             let edge = [power(-28), power(71), power(-80), 0.0][random.below(4) as usize];
             f64::from_bits((edge.to_bits() + random.below(3)).saturating_sub(1))

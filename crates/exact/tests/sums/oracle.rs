@@ -23,7 +23,7 @@ fn add(number: &mut Natural, other: &Natural) {
     }
 }
 
-/// Of two numbers of which the first is not less.
+/// Returns the difference of two numbers of which the first is not less.
 fn difference(left: &Natural, right: &Natural) -> Natural {
     let mut borrow = 0;
     let digit = |at: usize| {
@@ -70,7 +70,7 @@ fn rounded(mut number: Natural, divisor: u64) -> f64 {
     format!("0{}{}e-1115", digits.concat(), u8::from(rest > 0)).parse().expect("a number")
 }
 
-/// The exact sum of finite values: its sign, and its magnitude in units of 2^-1074.
+/// Returns the exact sum of finite values: its sign, and its magnitude in units of 2^-1074.
 fn exact(values: &[f64]) -> (bool, Natural) {
     let mut sums = [vec![], vec![]];
     for value in values {
@@ -110,7 +110,7 @@ pub fn sum_and_mean(values: &[f64]) -> (f64, f64) {
     (total, mean)
 }
 
-/// The exact quotient, rounded.
+/// Returns the exact quotient, rounded.
 pub fn quotient(left: i128, right: u64) -> f64 {
     let bits = left.unsigned_abs();
     let mut number = vec![0; 33];

@@ -4,8 +4,9 @@
 use super::values::str;
 use crate::History;
 use crate::ast::*;
+use crate::expressions::{FUNCTIONS, FUNCTIONS_OF_TWO};
 use tidemill_model::{Schema, Type, Value};
-use tidemill_plan::{BinaryOp, CompareOp, Expr, Function, OriginDef, StreamDef, UnaryOp};
+use tidemill_plan::{BinaryOp, CompareOp, DatePart, Expr, ExprNode, Function, OriginDef, StreamDef, UnaryOp, Zone};
 
 const OPERATORS: [BinaryOp; 6] =
     [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::FloorDiv, BinaryOp::Mod];
@@ -13,7 +14,7 @@ const OPERATORS: [BinaryOp; 6] =
 const COMPARISONS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
 
-/// A map for each expression over the events of one source.
+/// Returns a history with a map for each expression over the events of one source.
 fn maps(name: &str, schema: Schema, expressions: Vec<Expr>, events: Vec<Vec<Value>>) -> History {
     let mut streams = vec![source("values", schema)];
     for (number, expression) in expressions.into_iter().enumerate() {
@@ -24,7 +25,7 @@ fn maps(name: &str, schema: Schema, expressions: Vec<Expr>, events: Vec<Vec<Valu
     History { plan: plan(name, vec![], streams, vec![]), preload: vec![], sources: vec![events] }
 }
 
-/// All pairs of values, each a list of fields.
+/// Returns all pairs of values, each a list of fields.
 fn pairs(values: &[Vec<Value>]) -> Vec<Vec<Value>> {
     let pair = |l: &Vec<Value>, r: &Vec<Value>| l.iter().chain(r).cloned().collect();
     values.iter().flat_map(|l| values.iter().map(move |r| pair(l, r))).collect()
@@ -55,7 +56,7 @@ const DECIMAL_MAX: i64 = 999_999_999_999_999_999;
 const DECIMALS: [i64; 13] =
     [0, 1, -1, 50, 150, 250, -150, 101, 7, DECIMAL_MAX, -DECIMAL_MAX, DECIMAL_MAX / 2, 1_000_000_000_000];
 
-/// A row of each kind of number.
+/// Returns a row of each kind of number.
 fn rows() -> Vec<Vec<Value>> {
     let columns = WORDS.iter().zip(FLOATS).zip(DECIMALS);
     columns.map(|((&word, float), d)| vec![Value::Int(word), Value::Float(float), Value::Decimal(d)]).collect()
@@ -91,7 +92,15 @@ pub fn numbers() -> History {
 pub fn conversions() -> History {
     let mut expressions = Vec::new();
     for field in ["i", "f", "d"] {
-        let functions = [Function::Abs, Function::Round, Function::Int, Function::Float];
+        let functions = [
+            Function::Abs,
+            Function::Round,
+            Function::Int,
+            Function::Float,
+            Function::Floor,
+            Function::Ceil,
+            Function::Trunc,
+        ];
         expressions.extend(functions.map(|function| call(function, [event(field)])));
         expressions.push(unary(UnaryOp::Neg, event(field)));
     }
@@ -120,6 +129,55 @@ pub fn conversions() -> History {
     maps("conversions", row_schema(), expressions, events)
 }
 
+/// Functions of floats on all pairs of numbers.
+pub fn functions() -> History {
+    let mut expressions: Vec<Expr> = vec![];
+    for field in ["i", "f"] {
+        expressions.extend(FUNCTIONS.map(|function| call(function, [event(field)])));
+    }
+    for (left, right) in [("f", "g"), ("i", "g"), ("f", "j")] {
+        expressions.extend(FUNCTIONS_OF_TWO.map(|function| call(function, [event(left), event(right)])));
+    }
+    let more =
+        [-1.0, 0.5, 2.0, 3.0, 1e-300, 709.782712893384, 709.7827128933841, -745.2, 1e22, 2.2250738585072014e-308];
+    let numbers: Vec<Vec<Value>> = FLOATS
+        .into_iter()
+        .chain(more)
+        .zip(WORDS.into_iter().cycle())
+        .map(|(float, word)| vec![Value::Int(word), Value::Float(float), Value::Decimal(0)])
+        .collect();
+    maps("functions", row_schema(), expressions, pairs(&numbers))
+}
+
+/// Parts of dates in zones, at both ends of time, of years and of days, and where a clock changes.
+pub fn dates() -> History {
+    const DAY: i64 = 86_400_000_000;
+    let zone =
+        |offset: i64, changes: &[(i64, i64)]| Zone { name: "Some/Where".into(), offset, changes: changes.to_vec() };
+    let hour = DAY / 24;
+    let zones =
+        [zone(0, &[]), zone(hour, &[(50 * hour, 2 * hour), (90 * hour, hour)]), zone(-7 * DAY, &[(0, 7 * DAY)])];
+    let mut expressions = vec![];
+    for zone in zones {
+        for part in DatePart::ALL {
+            let time = Box::new(event("at"));
+            expressions.push(expr(ExprNode::DatePart { part, zone: zone.clone(), time }));
+        }
+    }
+    let starts =
+        [-719_528, -719_162, -141_428, -1, 0, 1, 58, 59, 364, 365, 10_956, 11_016, 11_017, 19_722, 19_782, 2_932_896];
+    let instants = starts.iter().flat_map(|day| [day * DAY - 1, day * DAY, day * DAY + DAY / 2 + 1]);
+    let changes = [50, 90].into_iter().flat_map(|at| [at * hour - 1, at * hour]);
+    let weeks = (10_950..11_000).map(|day| day * DAY);
+    let all = instants.chain(changes).chain(weeks).chain([i64::MIN, i64::MAX]);
+    maps(
+        "dates",
+        Schema::scalars([("at", Type::Time.into())]),
+        expressions,
+        all.map(|at| vec![Value::Time(at)]).collect(),
+    )
+}
+
 /// Text functions on all pairs of strange texts.
 pub fn texts() -> History {
     let schema = Schema::scalars([("a", Type::Str.into()), ("b", Type::Str.into())]);
@@ -137,6 +195,26 @@ pub fn texts() -> History {
     expressions.extend([Function::StartsWith, Function::EndsWith, Function::Contains].map(|f| call(f, both())));
     expressions.extend(COMPARISONS.map(|op| compare(op, event("a"), event("b"))));
     expressions.push(add(event("a"), event("b")));
+    let ends = [(0, i64::MAX), (1, 3), (-3, -1), (2, 1), (i64::MIN, i64::MAX), (100, i64::MIN)];
+    for (start, end) in ends {
+        let places = || [int(start), int(end)];
+        expressions.push(call(Function::Find, [both().as_slice(), &places()].concat()));
+        expressions.push(call(Function::Slice, [&[event("a")], places().as_slice()].concat()));
+    }
+    for place in [0, 2, -1, -4, i64::MIN, i64::MAX] {
+        expressions.push(call(Function::At, [event("a"), int(place)]));
+        expressions.push(call(Function::SplitPart, [event("a"), event("b"), int(-1), int(place)]));
+        expressions.push(call(Function::SplitPart, [event("a"), literal(Value::Null), int(1), int(place)]));
+    }
+    for most in [-1, 0, 1, 2, i64::MAX, i64::MIN] {
+        let replaced = || [event("a"), event("b"), text("é-"), int(most)];
+        expressions.push(call(Function::Replace, replaced()));
+        expressions.push(call(Function::Replace, [event("a"), text(""), event("b"), int(most)]));
+        expressions.push(call(Function::SplitCount, [event("a"), event("b"), int(most)]));
+        expressions.push(call(Function::SplitCount, [event("a"), literal(Value::Null), int(most)]));
+        expressions.push(call(Function::SplitPart, [event("a"), literal(Value::Null), int(most), int(0)]));
+    }
+    expressions.extend([0, 5, i64::MIN, i64::MAX].map(|width| call(Function::Zfill, [event("a"), int(width)])));
     let long = "lang ".repeat(40);
     let texts = [
         "",
@@ -178,6 +256,9 @@ pub fn texts() -> History {
         "1e999",
         "1,5",
         "nul\0byte",
+        " a  b\u{85}c\u{1f}d ",
+        "aaa",
+        "-é",
         &long,
     ];
     let texts: Vec<Vec<Value>> = texts.iter().map(|t| vec![str(*t)]).collect();

@@ -17,7 +17,7 @@ fn is(value: i64) -> Expr {
     compare(CompareOp::Eq, n(), int(value))
 }
 
-/// `if n == 0: … elif n == 1: …`
+/// Returns `if n == 0: … elif n == 1: …`.
 fn branches(from: i64) -> Vec<Stmt> {
     let otherwise = if from < BRANCHES { branches(from + 1) } else { vec![abort("none of all")] };
     vec![when(is(from), vec![set("r", "n", int(from * 2))], otherwise)]

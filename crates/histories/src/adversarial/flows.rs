@@ -4,7 +4,9 @@ use super::values::ints;
 use crate::History;
 use crate::ast::*;
 use tidemill_model::{Schema, Type, Value};
-use tidemill_plan::{AccessDef, BinaryOp, CompareOp, Expr, OriginDef, RoleDef, Stmt, StreamDef, TableDef};
+use tidemill_plan::{
+    AccessDef, Ahead, BinaryOp, CallerFields, CompareOp, Expr, OriginDef, RoleDef, Stmt, StreamDef, TableDef,
+};
 
 fn counters() -> TableDef {
     table_named("counters")
@@ -22,7 +24,7 @@ fn schema() -> Schema {
     Schema::scalars([("id", Type::Int.into()), ("by", Type::Int.into())])
 }
 
-/// What was done, as an event that the next step can take.
+/// Returns a record of the step, as an event that the next step can take.
 fn done() -> Vec<(&'static str, Expr)> {
     vec![("id", event("id")), ("by", cell("r", "n"))]
 }
@@ -59,7 +61,7 @@ pub fn cascade_on_one_row() -> History {
     History { plan, preload: vec![], sources: vec![events] }
 }
 
-/// The same with a table for each step, and with counts that tell the order of their events: the steps may run one
+/// A cascade with a table for each step, and with counts that tell the order of their events: the steps may run one
 /// after the other for many events. The first two share theirs.
 pub fn cascade_over_tables_apart() -> History {
     let shifted = |by| binary(BinaryOp::Mod, add(binary(BinaryOp::Mul, cell("r", "n"), int(31)), by), int(10_007));
@@ -115,9 +117,9 @@ pub fn crossed_emissions() -> History {
     History { plan, preload: vec![], sources: vec![events] }
 }
 
-/// As [`crossed_emissions`], but what follows runs on streams derived from the emissions, which have
-/// failures of their own. They come in the order of emission too, though what follows from the second
-/// is run before what follows from the first.
+/// Crossed emissions as in [`crossed_emissions`], but what follows runs on streams derived from the emissions, which
+/// have failures of their own. They come in the order of emission too, though what follows from the second is run
+/// before what follows from the first.
 pub fn crossed_derivations() -> History {
     let mark = |by| vec![increase("r", "n", event("by")), emit("out", vec![("id", event("id")), ("by", by)])];
     let even = StreamDef {
@@ -208,11 +210,20 @@ fn timed(name: &str, lateness: i64) -> StreamDef {
     let schema = Schema::scalars([("at", Type::Time.into()), ("id", Type::Int.into()), ("by", Type::Int.into())]);
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false, remembers: None },
+        origin: OriginDef::Source {
+            schema,
+            event_time: Some("at".into()),
+            lateness,
+            anchored: false,
+            remembers: None,
+            keys_max: None,
+            ahead: Ahead::ByInput,
+            caller: CallerFields::default(),
+        },
     }
 }
 
-/// A count whose result depends on the order of its events.
+/// Returns the statements of a count whose result depends on the order of its events.
 fn ordered() -> Vec<Stmt> {
     let shifted = add(binary(BinaryOp::Mul, cell("r", "n"), int(31)), event("by"));
     vec![set("r", "n", binary(BinaryOp::Mod, shifted, int(10_007))), give_back(done())]

@@ -8,7 +8,7 @@ use tidemill_plan::{
     AccessDef, CompareOp, Expr, Function, Limits, OriginDef, Plan, Stmt, StmtNode, StreamDef, TableDef, WindowDef,
 };
 
-/// What the plans of these histories allow.
+/// The limits of these histories' plans.
 const LIMITS: Limits = Limits { steps: 60, memory: 2_000 };
 
 fn cells() -> TableDef {
@@ -104,15 +104,31 @@ pub fn of_steps() -> History {
             )],
             vec![set("r", "n", int(7)), when(compare(CompareOp::Gt, event("n"), int(30)), vec![wide], vec![])],
             vec![for_range("i", event("n"), int(0), -1, vec![times_inside()])],
+            vec![assign("k", int(0)), repeat_while(compare(CompareOp::Lt, local("k"), event("n")), vec![next("k")])],
+            vec![
+                assign("k", event("n")),
+                repeat_while(compare(CompareOp::Ne, local("k"), int(64)), vec![next("k"), increase("r", "n", int(1))]),
+            ],
         ],
     )
+}
+
+/// `while condition: body`, as front ends write it: only the limit of steps bounds the rounds.
+fn repeat_while(condition: Expr, mut body: Vec<Stmt>) -> Stmt {
+    body.insert(0, when(not(condition), vec![stmt(StmtNode::Break)], vec![]));
+    for_range("round", int(0), int(1 << 62), 1, body)
+}
+
+/// `name += 1`
+fn next(name: &str) -> Stmt {
+    assign(name, add(local(name), int(1)))
 }
 
 fn times_inside() -> Stmt {
     for_range("k", int(0), local("i"), 1, vec![assign("x", local("k"))])
 }
 
-/// The same for transactions that speculation takes apart.
+/// Transactions with limits that speculation takes apart.
 pub fn of_steps_apart() -> History {
     let schema = Schema::scalars(["a", "b", "n"].map(|name| (name, Type::Int.into())));
     let roles = || ["a", "b"].map(|name| role(name, "numbers", vec![event(name)], AccessDef::Row)).to_vec();

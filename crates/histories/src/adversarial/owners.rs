@@ -55,7 +55,7 @@ fn is(what: &str) -> Expr {
     compare(CompareOp::Eq, event("what"), text(what))
 }
 
-/// What is done with the owner of each ask.
+/// Returns the statements for the owner of each ask.
 fn sell() -> Vec<Stmt> {
     let part = call(tidemill_plan::Function::Min, [cell("asks", "amount"), local("left")]);
     let gone = compare(CompareOp::Le, cell("asks", "amount"), int(0));
@@ -149,7 +149,7 @@ pub fn of_orders() -> History {
     History { plan: plan("of_orders", tables(), streams, vec![work]), preload, sources: vec![data()] }
 }
 
-/// The same in a nest, whose root and inner transaction both sell, and either may abort.
+/// The history in a nest, whose root and inner transaction both sell, and either may abort.
 pub fn nested() -> History {
     let pass = || {
         let names = ["id", "above", "price", "amount", "most", "owner", "what"];

@@ -6,7 +6,8 @@ use crate::ast::*;
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::{AccessDef, CompareOp, Expr, ExprNode, RoleDef, Stmt, StmtNode, TableDef, TransactionDef};
 
-/// A table whose key has a number that may be negative and a text, in an order that neither hash nor arrival has.
+/// Returns a table whose key has a number that may be negative and a text, in an order that neither hash nor arrival
+/// has.
 fn things() -> TableDef {
     let keys = [key("number", Type::Int), key("name", Type::Str)];
     let columns = [column("n", Type::Int, Value::Int(0)), column("text", Type::Str, str(""))];
@@ -144,7 +145,7 @@ pub fn nested() -> History {
     History { plan, preload: vec![], sources: vec![orders] }
 }
 
-/// The roles of the nested transaction: another row than that of its root.
+/// Returns the roles of the nested transaction: another row than that of its root.
 fn roles_of_inner() -> Vec<RoleDef> {
     vec![role("own", "counters", vec![event("sum")], AccessDef::Create), all_rows("all", "counters")]
 }

@@ -53,7 +53,7 @@ fn roles() -> Vec<RoleDef> {
         role("other", "orders", vec![event("other")], AccessDef::Row),
         rows_of("alike", "orders", vec![same("side", event("side"))], None),
         rows_of("as_own", "orders", vec![same("side", cell("own", "side"))], None),
-        // Where the other row is missing there are none.
+        // There are no such rows if the other row is missing.
         rows_of("as_other", "orders", vec![same("price", cell("other", "price"))], None),
         rows_of("none", "orders", vec![same("side", literal(Value::Null))], None),
         rows_of("near", "orders", vec![between("price", Some(event("low")), Some(event("high")))], None),

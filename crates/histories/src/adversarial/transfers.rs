@@ -128,7 +128,7 @@ pub fn mutual_reads() -> History {
     History { plan, preload: vec![], sources: vec![events(1), events(2)] }
 }
 
-/// A text that no short form of a string holds.
+/// Returns a text that no short form of a string holds.
 pub fn long(text_of: char) -> Value {
     str(text_of.to_string().repeat(150))
 }

@@ -17,8 +17,8 @@ fn is(field: &str, value: i64) -> Expr {
     compare(CompareOp::Eq, event(field), int(value))
 }
 
-/// Where the record that is returned, or the last emission, cannot be made, after a write that nothing
-/// else can undo: one transaction each, so that the write is the last thing that happens in it.
+/// Transactions whose returned record or last emission cannot be made, after a write that nothing else can undo: one
+/// transaction each, so that the write is its last step.
 pub fn behind_the_last_write() -> History {
     let schema = || Schema::scalars([("id", Type::Int.into()), ("by", Type::Int.into())]);
     let roles = || vec![role("r", "cells", vec![event("id")], AccessDef::Create)];
@@ -49,7 +49,7 @@ pub fn behind_the_last_write() -> History {
     History { plan, preload: vec![], sources: vec![events] }
 }
 
-/// More writes in one transaction than there is room for at first, in rows of a list and in one row.
+/// A transaction with more writes than there is room for at first, in rows of a list and in one row.
 pub fn thousands() -> History {
     let mut schema = Schema::scalars([("rounds", Type::Int.into()), ("fails", Type::Int.into())]);
     schema.fields.push(list("keys", ListItem::Scalar(Type::Int.into())));

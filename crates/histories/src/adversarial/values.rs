@@ -2,12 +2,12 @@
 
 use tidemill_model::Value;
 
-/// A record of integers.
+/// Returns a record of integers.
 pub(super) fn ints(values: &[i64]) -> Vec<Value> {
     values.iter().copied().map(Value::Int).collect()
 }
 
-/// A text.
+/// Returns a text value.
 pub(super) fn str(text: impl Into<String>) -> Value {
     Value::Str(text.into())
 }

@@ -4,7 +4,7 @@ use crate::History;
 use crate::ast::*;
 use crate::windows::aggregates;
 use tidemill_model::{Schema, Type, Value};
-use tidemill_plan::{AccessDef, ColumnDef, Expr, OriginDef, Stmt, StreamDef, WindowDef};
+use tidemill_plan::{AccessDef, Ahead, CallerFields, ColumnDef, Expr, OriginDef, Stmt, StreamDef, WindowDef};
 
 fn span(length: i64) -> Value {
     Value::Duration(length)
@@ -26,7 +26,7 @@ fn columns() -> Vec<ColumnDef> {
     ]
 }
 
-/// What every window says, as fields of a record.
+/// Returns the aggregates of every window, as fields of a record.
 fn answers(columns: &[ColumnDef]) -> Vec<(String, Expr)> {
     let windows = columns.iter().filter(|column| column.window.is_some());
     let all = windows.flat_map(|column| aggregates("r", column));
@@ -45,8 +45,16 @@ fn source_of(lateness: i64) -> StreamDef {
         ("raw", Type::Bytes.into()),
         ("fails", Type::Int.into()),
     ]);
-    let origin =
-        OriginDef::Source { schema, event_time: Some("at".into()), lateness, anchored: false, remembers: None };
+    let origin = OriginDef::Source {
+        schema,
+        event_time: Some("at".into()),
+        lateness,
+        anchored: false,
+        remembers: None,
+        keys_max: None,
+        ahead: Ahead::ByInput,
+        caller: CallerFields::default(),
+    };
     StreamDef { name: "events".into(), origin }
 }
 
@@ -66,8 +74,8 @@ fn record_of(at: i64, number: i64) -> Vec<Value> {
     ]
 }
 
-/// Times around every edge: just before it, on it, after it; again at once, a window later, many windows later, and
-/// at the ends of what a time can be.
+/// Returns times around every edge: just before it, on it, after it; again at once, a window later, many windows later,
+/// and at the ends of what a time can be.
 fn times() -> Vec<i64> {
     let mut times = vec![i64::MIN, i64::MIN + 1, -31, -30, -21, -20, -11, -10, -9, -1, 0, 0, 1, 4, 5, 9, 10, 10, 11];
     times.extend([19, 20, 29, 30, 39, 40, 41, 49, 50, 59, 60, 69, 70, 100, 129, 130, 131, 1_000, 1_009, 1_010, 1_029]);
@@ -115,7 +123,7 @@ pub fn edges() -> History {
     history("window_edges", 0, body, times())
 }
 
-/// The same, with nothing after the adds that could abort, so that they work in place; other windows are asked then.
+/// Windows with nothing after the adds that could abort, so that they work in place; other windows are asked then.
 pub fn in_place() -> History {
     let mut body = vec![when(compare(tidemill_plan::CompareOp::Eq, event("fails"), int(1)), vec![abort("no")], vec![])];
     // A first use may find the role's key wrong, and abort.

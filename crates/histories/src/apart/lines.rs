@@ -7,18 +7,18 @@ use tidemill_plan::{AccessDef, BinaryOp, CompareOp, Expr, RoleDef, Stmt, StmtNod
 
 const LIST: &str = "lines";
 
-/// The list: with a key of two parts, elements mostly differ.
+/// Returns the list: with a key of two parts, elements mostly differ.
 pub fn field() -> tidemill_model::Field {
     list(LIST, ListItem::Struct(["id", "part"].map(|name| (name.to_string(), Type::Int.into())).into()))
 }
 
-/// The table of its rows.
+/// Returns the table of its rows.
 pub fn parts_table() -> TableDef {
     let number = |name: &str| column(name, Type::Int, Value::Int(0));
     table("parts", vec![key("id", Type::Int), key("part", Type::Int), number("a"), number("b")])
 }
 
-/// A row for each element, or two. `others`: tables with a key of one part.
+/// Returns a row for each element, or two. `others`: tables with a key of one part.
 pub fn roles(random: &mut Random, others: &[&str]) -> Vec<RoleDef> {
     let access = *random.pick(&[AccessDef::Create, AccessDef::Create, AccessDef::Create, AccessDef::Row]);
     let ids = vec![element(LIST, "id"), element(LIST, "part")];
@@ -30,9 +30,9 @@ pub fn roles(random: &mut Random, others: &[&str]) -> Vec<RoleDef> {
     roles
 }
 
-/// One loop over the list, or two.
+/// Returns statements with one loop over the list, or with two.
 pub fn statements(random: &mut Random, roles: &[RoleDef], scalars: &[RoleDef]) -> Vec<Stmt> {
-    // What stands outside of the loop may fail, though the list be empty.
+    // Statements outside of the loop may fail even if the list is empty.
     let role = random.pick(scalars).name.clone();
     let factor = match random.below(6) {
         0 => binary(BinaryOp::FloorDiv, event("amount"), event("kind")),
@@ -67,7 +67,7 @@ struct Loop<'a> {
     random: &'a mut Random,
     roles: &'a [RoleDef],
     scalars: &'a [RoleDef],
-    /// Whether the local `value` is set in this round for sure.
+    /// A flag: whether the local `value` is set in this round for sure.
     has_value: bool,
 }
 

@@ -8,7 +8,7 @@ use tidemill_plan::{Program, StreamId, TransactionId};
 use tidemill_reference::{Reference, TransactionCounts};
 use typed_index_collections::TiVec;
 
-/// What a run leaves behind.
+/// The result of a run.
 pub struct Seen {
     pub outputs: TiVec<StreamId, Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
@@ -30,7 +30,7 @@ impl Seen {
         }
     }
 
-    /// Whether outputs and tables are the same to the bit.
+    /// Returns whether outputs and tables are the same to the bit.
     pub fn same(&self, other: &Seen) -> bool {
         let all = |l: &[Vec<Vec<Value>>], r: &[Vec<Vec<Value>>]| l.iter().zip(r).all(|(l, r)| same_rows(l, r));
         all(&self.outputs.raw, &other.outputs.raw) && all(&self.tables, &other.tables)

@@ -19,16 +19,16 @@ pub use text::ParsePositionError;
 pub struct SerialPosition {
     /// Microseconds, units of an `int`, or a counter: the time of whatever runs here.
     pub time: i64,
-    /// Where within the instant; of what is sent, that of its anchor.
+    /// The place within the instant; for what is sent without a time, that of its anchor.
     pub place: Place,
-    /// Of what is sent without a time: its ordinal in the program. It follows its anchor, which is the same without.
+    /// The ordinal in the program, for what is sent without a time. It follows its anchor, which is the same without.
     pub sent: Option<u64>,
 }
 
 /// A place within an instant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// Before everything of the instant. Only an anchor.
+    /// The place before everything of the instant. Only an anchor.
     Begin,
     /// A tick.
     Tick {
@@ -71,7 +71,7 @@ pub enum KeyPart {
     Bytes(Vec<u8>),
 }
 
-/// What stands at a place, in the order in which it does.
+/// The phases of an instant, in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Ticks, then wakes. The beginning of an instant counts as its first point.
@@ -83,7 +83,7 @@ pub enum Phase {
 }
 
 impl Place {
-    /// The phase in which it is.
+    /// Returns the phase in which it is.
     pub fn phase(&self) -> Phase {
         match self {
             Place::Begin | Place::Tick { .. } | Place::Wake { .. } => Phase::Timers,
@@ -94,28 +94,28 @@ impl Place {
 }
 
 impl SerialPosition {
-    /// A position that is not anchored.
+    /// Makes a position that is not anchored.
     pub fn new(time: i64, place: Place) -> Self {
         SerialPosition { time, place, sent: None }
     }
 
-    /// The position of a record.
+    /// Returns the position of a record.
     pub fn record(time: i64, source: SourceId, split: u32, offset: u64) -> Self {
         SerialPosition::new(time, Place::Record { source, split, offset })
     }
 
-    /// The beginning of an instant, which only anchors what is sent.
+    /// Returns the beginning of an instant, which only anchors what is sent.
     pub fn begin(time: i64) -> Self {
         SerialPosition::new(time, Place::Begin)
     }
 
-    /// The position of what is sent after this one, with its ordinal in the program. Of what is sent itself, the same
-    /// anchor.
+    /// Returns the position of what is sent after this one, with its ordinal in the program. Of what is sent itself,
+    /// the same anchor.
     pub fn then_sent(&self, ordinal: u64) -> Self {
         SerialPosition { sent: Some(ordinal), ..self.clone() }
     }
 
-    /// The anchor of what is sent; any other position is its own.
+    /// Returns the anchor of what is sent; any other position is its own.
     pub fn anchor(&self) -> Self {
         SerialPosition { sent: None, ..self.clone() }
     }

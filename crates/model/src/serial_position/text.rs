@@ -66,7 +66,7 @@ impl FromStr for SerialPosition {
     }
 }
 
-/// What is not read yet.
+/// The text that is not read yet.
 struct Rest<'a>(&'a str);
 
 impl Rest<'_> {

@@ -5,7 +5,7 @@ use super::fault::{Checked, Fault};
 use super::scope::Scope;
 use super::types::{decimal, join, scale_of};
 use crate::program::{Cast, Expr as Typed, FloatOp, Node, WordOp};
-use crate::{BinaryOp, Edge, Expr, Periods, ReasonId};
+use crate::{BinaryOp, DatePart, Edge, Expr, Periods, ReasonId, Zone};
 use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, Type, Value};
 
 /// Digits after the point that a quotient of decimals has at least.
@@ -20,7 +20,7 @@ struct Operation<'e> {
 }
 
 impl Scope<'_> {
-    /// `left op right`, written as `surface`.
+    /// Types `left op right`, written as `surface`.
     pub fn binary(&mut self, surface: &Expr, op: BinaryOp, left: &Expr, right: &Expr) -> Checked<Typed> {
         let left = self.operand(left)?;
         let right = self.operand(right)?;
@@ -40,7 +40,7 @@ impl Scope<'_> {
         }
     }
 
-    /// An operand of arithmetic: a value that is there.
+    /// Returns an operand of arithmetic: a value that is there.
     pub fn operand(&mut self, surface: &Expr) -> Checked<Typed> {
         let value = self.expression(surface)?;
         if value.ty.ty == Type::Null {
@@ -67,7 +67,7 @@ impl Scope<'_> {
         Ok(self.word(operation, ty))
     }
 
-    /// Floats, or ints that become floats.
+    /// Types an operation on floats, or on ints that become floats.
     fn float(&mut self, operation: Operation<'_>) -> Typed {
         let Operation { op, left, right, surface } = operation;
         let left = self.align(left, Type::Float, surface);
@@ -85,7 +85,7 @@ impl Scope<'_> {
         Typed { ty: Type::Float.into(), node: Node::Float { op, left: Box::new(left), right: Box::new(right), reason } }
     }
 
-    /// An operation on words whose result is of type `ty`. Not for division with a fraction.
+    /// Returns an operation on words whose result is of type `ty`. Not for division with a fraction.
     fn word(&mut self, operation: Operation<'_>, ty: Type) -> Typed {
         let Operation { op, left, right, surface } = operation;
         let op = match op {
@@ -106,7 +106,7 @@ impl Scope<'_> {
         Typed { ty: ty.into(), node: Node::Word { op, left: Box::new(left), right: Box::new(right), reason } }
     }
 
-    /// Decimals, at least one; ints are decimals without a fraction.
+    /// Types an operation on decimals, at least one; ints are decimals without a fraction.
     fn decimal(&mut self, operation: Operation<'_>) -> Checked<Typed> {
         let Operation { op, left, right, surface } = operation;
         let scale = |value: &Typed| scale_of(value.ty.ty).expect("an int or a decimal");
@@ -132,7 +132,7 @@ impl Scope<'_> {
         }
     }
 
-    /// left / right, rounded to the larger scale of both or [`QUOTIENT_SCALE_MIN`].
+    /// Types left / right of decimals, rounded to the larger scale of both or [`QUOTIENT_SCALE_MIN`].
     ///
     /// With words L, R of scales l, r the quotient of scale q is L × 10^(q + r − l) / R. The exponent
     /// is never negative, as q ≥ l. Where it is above 18, the rest goes into L beforehand.
@@ -149,7 +149,7 @@ impl Scope<'_> {
         Typed { ty: decimal(q).into(), node }
     }
 
-    /// `-value`
+    /// Types `-value`.
     pub fn negate(&mut self, surface: &Expr, value: &Expr) -> Checked<Typed> {
         let value = self.operand(value)?;
         let ty = value.ty.ty;
@@ -171,7 +171,7 @@ impl Scope<'_> {
         }
     }
 
-    /// `min(…)` or `max(…)`, folded from the left.
+    /// Types `min(…)` or `max(…)`, folded from the left.
     pub fn extreme(&mut self, surface: &Expr, word: WordOp, float: FloatOp, arguments: &[Expr]) -> Checked<Typed> {
         let mut values = Vec::new();
         for argument in arguments {
@@ -203,7 +203,7 @@ impl Scope<'_> {
         Ok(aligned.into_iter().reduce(fold).expect("two arguments or more"))
     }
 
-    /// The start or the end of the period that holds a time.
+    /// Returns the start or the end of the period that holds a time.
     pub fn period(&mut self, surface: &Expr, edge: Edge, periods: &Periods, time: &Expr) -> Checked<Typed> {
         periods.check()?;
         let time = Box::new(self.operand(time)?);
@@ -217,13 +217,23 @@ impl Scope<'_> {
         Ok(Typed { ty: time.ty, node: Node::Period { edge, periods: periods.clone(), time, reason } })
     }
 
-    /// The reason of an overflow of words of that type.
+    /// A part of what calendar and clock show at a time.
+    pub fn date_part(&mut self, surface: &Expr, part: DatePart, zone: &Zone, time: &Expr) -> Checked<Typed> {
+        zone.check()?;
+        let time = Box::new(self.operand(time)?);
+        if time.ty.ty != Type::Time {
+            return Err(Fault::new(format!("{surface} is asked of {}", time.ty)).hint("only a Time has a date"));
+        }
+        Ok(Typed { ty: Type::Int.into(), node: Node::DatePart { part, zone: zone.clone(), time } })
+    }
+
+    /// Returns the reason of an overflow of words of that type.
     pub fn overflow(&mut self, ty: Type, surface: &Expr) -> ReasonId {
         let kind = if matches!(ty, Type::Decimal { .. }) { "decimal" } else { "integer" };
         self.reasons.id(format!("{kind} overflow in {surface}"))
     }
 
-    /// The reason of an overflow of `-value` or `abs(value)`: only the least word has no opposite.
+    /// Returns the reason of an overflow of `-value` or `abs(value)`: only the least word has no opposite.
     pub fn sign_overflow(&mut self, value: &Typed, surface: &Expr) -> ReasonId {
         match value.ty.ty {
             Type::Decimal { .. } if keeps_digits(value) => self.reasons.never(),
@@ -231,7 +241,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The reason of a division by zero, if the divisor can be zero.
+    /// Returns the reason of a division by zero, if the divisor can be zero.
     fn zero(&mut self, divisor: &Typed, surface: &Expr) -> ReasonId {
         let nonzero = match &divisor.node {
             Node::Const(Value::Float(v)) => *v != 0.0,
@@ -249,7 +259,7 @@ fn constant_word(value: &Typed) -> Option<i64> {
     }
 }
 
-/// Why there is no such operation.
+/// Returns the reason why there is no such operation.
 fn refuse(operation: &Operation<'_>) -> Fault {
     let Operation { op, left, right, surface } = operation;
     let (l, r) = (left.ty.ty, right.ty.ty);

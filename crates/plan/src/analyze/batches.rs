@@ -45,7 +45,7 @@ pub(super) fn batches(name: &str, source: StreamId, size: &BatchSizeDef, streams
     Ok(())
 }
 
-/// The number of a batch and its events.
+/// Returns the number of a batch and its events.
 fn fields(source: StreamId, streams: &Streams<'_>) -> Checked<Vec<Field>> {
     let of = &streams.list[source];
     if !matches!(of.origin, Origin::Source { .. }) {
@@ -70,7 +70,7 @@ fn check_name(time: &str) -> Checked<()> {
     Ok(())
 }
 
-/// The length of an interval in units of event time, and the type of this.
+/// Returns the length of an interval in units of event time, and the type of this.
 fn length_of(source: StreamId, length: &Value, streams: &Streams<'_>) -> Checked<(i64, Type)> {
     let of = &streams.list[source];
     let Some(time) = of.event_time else {
@@ -87,8 +87,8 @@ fn length_of(source: StreamId, length: &Value, streams: &Streams<'_>) -> Checked
     }
 }
 
-/// A transaction whose outputs have the number of the batch that they come from, if all of its inputs do (S-Store §2.1): the
-/// field `batch` is added to each record of no declared schema that has no such field.
+/// Returns a transaction whose outputs have the number of the batch that they come from, if all of its inputs do
+/// (S-Store §2.1): the field `batch` is added to each record of no declared schema that has no such field.
 pub(super) fn inherit<'a>(
     def: &'a TransactionDef,
     streams: &Streams<'_>,
@@ -102,7 +102,7 @@ pub(super) fn inherit<'a>(
     Cow::Owned(TransactionDef { body: numbered(&def.body), ..def.clone() })
 }
 
-/// Whether the events of a stream are batches, or come from such and have the number of theirs.
+/// Returns whether the events of a stream are batches, or come from batches and have their number.
 fn has_number(
     stream: StreamId,
     streams: &TiSlice<StreamId, Stream>,

@@ -1,17 +1,18 @@
 //! Streams that carry the time of the position, for windows over streams whose events do not hold it.
 //!
-//! A filter or map is made a second time, with the time as one more field. Where a transaction gives the events, it emits
+//! A filter or map is made a second time, with the time as one more field. Where late events count beside those of their source, so
+//! have the events of the source, which hold it in another field than late ones do. Where a transaction gives the events, it emits
 //! each a second time, with the time. These streams feed the window alone.
 
 use super::position::{self, POSITION_TIME, PositionTime, each_mut, passes};
 use super::streams::{NewStream, Streams};
 use crate::program::{Expr, Node, Stmt};
 use crate::{EmitOutput, Origin, OutputField, StreamId, StreamRef, Transaction, TransactionId};
-use tidemill_model::{ColumnType, Field, Type};
+use tidemill_model::{ColumnType, Field, Schema, Type};
 use typed_index_collections::TiSlice;
 
-/// A stream with the same events that holds the time of their positions, and where; the stream itself if it does. None if
-/// the events have no time, or not one that can be passed on.
+/// Returns a stream with the same events that holds the time of their positions, and where; the stream itself if it
+/// does. None if the events have no time, or not one that can be passed on.
 pub(super) fn carry(
     streams: &mut Streams<'_>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
@@ -32,12 +33,64 @@ pub(super) fn carry(
     }
 }
 
+/// Returns the events of a source and those that are late, as streams that hold the time of their positions in the same field.
+pub(super) fn with_late(
+    streams: &mut Streams<'_>,
+    transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
+    (source, late): (StreamId, StreamId),
+    name: &str,
+) -> ([StreamId; 2], PositionTime) {
+    let own =
+        position::time(&streams.list, transactions, source).expect("late events are of a source with event times");
+    let (source, time) = beside(streams, source, own, name);
+    let (late, of_late) = carry(streams, transactions, late, name).expect("a late event has the time where it stands");
+    assert_eq!(time, of_late, "both hold it behind the fields of the source");
+    assert_eq!(streams.list[source].schema, streams.list[late].schema, "they have the fields of the source");
+    ([source, late], time)
+}
+
+/// Adds a map that passes all fields on, and the time once more.
+fn beside(streams: &mut Streams<'_>, source: StreamId, time: PositionTime, name: &str) -> (StreamId, PositionTime) {
+    let mut schema = streams.list[source].schema.clone();
+    let pass = |(at, field): (usize, &Field)| match field.scalar_type() {
+        Some(ty) => OutputField::Value(Expr { ty, node: Node::Field(at) }),
+        None => OutputField::List(at),
+    };
+    let mut fields: Vec<OutputField> = schema.fields.iter().enumerate().map(pass).collect();
+    let ty = schema.fields[time.field].scalar_type().expect("a time is a scalar");
+    fields.push(OutputField::Value(Expr { ty, node: Node::Field(time.field) }));
+    schema.fields.push(Field::scalar(POSITION_TIME, ty));
+    let field = schema.fields.len() - 1;
+    let failed = streams.id_after(1);
+    let origin = Origin::Map { input: source, fields, reasons: Vec::new(), failed };
+    (enter(streams, source, (schema, origin), name), PositionTime { field, ..time })
+}
+
+/// Adds a filter or map of an input, and its failures.
+fn enter(streams: &mut Streams<'_>, input: StreamId, (schema, origin): (Schema, Origin), name: &str) -> StreamId {
+    let (own, root) = (streams.id_after(0), streams.list[input].root);
+    let mut failure = streams.list[input].schema.clone();
+    failure.fields.push(Field::scalar("reason", ColumnType::required(Type::Str)));
+    let name = unused(streams, name);
+    let new = NewStream { name: name.clone(), schema, event_time: None, origin, root: Some(root) };
+    streams.add(StreamRef::Named(name.clone()), new);
+    let failed = NewStream {
+        name: format!("{name}.failed"),
+        schema: failure,
+        event_time: None,
+        origin: Origin::Failed(own),
+        root: Some(root),
+    };
+    streams.add(StreamRef::Failed(name), failed);
+    own
+}
+
 fn unused(streams: &Streams<'_>, name: &str) -> String {
     let number = streams.list.iter().filter(|stream| stream.name.starts_with(&format!("{name}.input"))).count();
     format!("{name}.input{number}")
 }
 
-/// A filter or map on another input, which has the fields of its own and perhaps more.
+/// Returns a filter or map on another input, which has the fields of its own and perhaps more.
 fn derive(
     streams: &mut Streams<'_>,
     stream: StreamId,
@@ -45,8 +98,8 @@ fn derive(
     time: PositionTime,
     name: &str,
 ) -> (StreamId, PositionTime) {
-    let (own, failed) = (streams.id_after(0), streams.id_after(1));
-    let (root, schema_of_input) = (streams.list[input].root, streams.list[input].schema.clone());
+    let failed = streams.id_after(1);
+    let schema_of_input = streams.list[input].schema.clone();
     let mut schema = streams.list[stream].schema.clone();
     let (origin, time) = match streams.list[stream].origin.clone() {
         Origin::Filter { predicate, reasons, .. } => {
@@ -65,23 +118,10 @@ fn derive(
         }
         _ => unreachable!("a filter or a map"),
     };
-    let name = unused(streams, name);
-    let new = NewStream { name: name.clone(), schema, event_time: None, origin, root: Some(root) };
-    streams.add(StreamRef::Named(name.clone()), new);
-    let mut schema = schema_of_input;
-    schema.fields.push(Field::scalar("reason", ColumnType::required(Type::Str)));
-    let failed = NewStream {
-        name: format!("{name}.failed"),
-        schema,
-        event_time: None,
-        origin: Origin::Failed(own),
-        root: Some(root),
-    };
-    streams.add(StreamRef::Failed(name), failed);
-    (own, time)
+    (enter(streams, input, (schema, origin), name), time)
 }
 
-/// A second emission of what a transaction returns, or emits.
+/// Returns a second emission of what a transaction returns, or emits.
 fn emit(
     streams: &mut Streams<'_>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,

@@ -1,27 +1,27 @@
-//! What a window over a stream keeps of its events: the columns that its aggregates are read from.
+//! The columns in which a window over a stream keeps its events: those that its aggregates are read from.
 //!
 //! Where a row is deleted when its window closes, most aggregates are plain cells. The others, and all of sliding windows,
 //! are windowed columns ([`crate::window`]), whose slices are summed exactly.
 
+use super::content;
 use super::fault::{Checked, Fault};
-use super::over::{FRESH, ORDER};
 use super::picks::{Picks, Which};
 use super::position::ONE_SLICE;
 use super::rewrite::{self, placeless};
 use super::scope::Scope;
 use super::types::zero;
-use super::writing::{WINDOW, column, set, when};
+use super::writing::{FRESH, ORDER, WINDOW, column, set, when};
 use crate::build::{cell, local, window};
 use crate::{
-    Aggregate, Ask, ColumnDef, Expr, ExprNode, Fold, Function, Merge, Periods, Stmt, Synopsis, Table, Unit, WindowDef,
-    WindowFunction, WindowPart, WindowsDef,
+    Aggregate, Ask, ColumnDef, DefinitionPart, Expr, ExprNode, Fold, Function, Merge, Periods, Stmt, Synopsis, Table,
+    Unit, WindowDef, WindowFunction, WindowPart, WindowsDef,
 };
 use tidemill_model::{ColumnType, Type, Value};
 
-/// How many parts with early results a window has at most: as many as ticks follow from an event.
+/// The most parts with early results that a window has: as many as ticks follow from an event.
 const EARLY_MAX: i64 = 10_000;
 
-/// A length in units of the event time, which has the type `time`. `what` it is in messages.
+/// Returns a length in units of the event time, which has the type `time`. `what` it is in messages.
 pub(super) fn units(what: &str, value: &Value, time: Option<Type>) -> Checked<i64> {
     match (value, time) {
         (Value::Duration(length @ 1..), Some(Type::Time)) | (Value::Int(length @ 1..), Some(Type::Int)) => Ok(*length),
@@ -36,7 +36,7 @@ pub(super) fn units(what: &str, value: &Value, time: Option<Type>) -> Checked<i6
     }
 }
 
-/// Which windows each group has; lengths in the unit of the event time.
+/// The windows of each group; lengths in the unit of the event time.
 #[derive(Clone, Copy)]
 pub(super) enum Kind<'a> {
     Tumbling { length: i64, origin: i64 },
@@ -85,7 +85,7 @@ impl<'a> Kind<'a> {
         })
     }
 
-    /// The distance of early results, where such are asked for: a part of the time from a close to the next.
+    /// Returns the distance of early results, where such are asked for: a part of the time from a close to the next.
     pub fn early(self, early: Option<&Value>, time: Option<Type>) -> Checked<Option<i64>> {
         let Some(value) = early else { return Ok(None) };
         let (length, whole) = match self {
@@ -117,7 +117,8 @@ impl<'a> Kind<'a> {
         Ok(Some(early))
     }
 
-    /// The name of the column that says when a row is due. A state does not fit a program with windows of another kind.
+    /// Returns the name of the column that says when a row is due. A state does not fit a program with windows of
+    /// another kind.
     pub fn due_column(self) -> String {
         match self {
             Kind::Tumbling { length, origin } => format!("due_tumbling_{length}_{origin}"),
@@ -128,7 +129,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// Length and slide of sliding windows, as they are written in a plan.
+    /// Returns the length and slide of sliding windows, as they are written in a plan.
     pub fn slices(self, time: Option<Type>) -> Option<(Value, Value)> {
         let Kind::Sliding { length, every, .. } = self else { return None };
         let span = |units| if time == Some(Type::Int) { Value::Int(units) } else { Value::Duration(units) };
@@ -143,8 +144,8 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// What makes periods others, as a part of a name. The changes of the clock do not: an open window keeps its start and
-/// its end.
+/// Returns a part of a name that tells periods apart. The changes of the clock do not: an open window keeps its start
+/// and its end.
 fn name_of(Periods { unit, zone }: &Periods) -> String {
     let zone: String =
         zone.name.replace('+', "plus").chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
@@ -160,12 +161,12 @@ struct Cell {
     value: Option<Expr>,
     by: Option<Expr>,
     definition: ColumnDef,
-    /// Of the value.
+    /// The type of the value.
     ty: ColumnType,
     adds: Vec<Stmt>,
 }
 
-/// What a column keeps.
+/// The content of a column.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
     /// The number of events, or of values.
@@ -192,36 +193,60 @@ enum What {
     Synopsis(Synopsis),
 }
 
-/// By name of a column: how its cells are merged. Cells of the others stay.
+impl What {
+    /// Returns the beginning of the names of columns.
+    fn word(self) -> &'static str {
+        match self {
+            What::Count => "count",
+            What::Least => "min",
+            What::Greatest => "max",
+            What::First => "first",
+            What::Last => "last",
+            What::Best(WindowFunction::ArgMin) => "least",
+            What::Best(_) => "greatest",
+            What::At(WindowFunction::ArgMin) => "at_least",
+            What::At(_) => "at_greatest",
+            What::Any => "any",
+            What::All => "all",
+            What::Values => "values",
+            What::Distinct => "distinct",
+            What::Moments => "moments",
+            What::Present => "present",
+            What::Synopsis(of) => of.name(),
+        }
+    }
+}
+
+/// The merges of cells, by name of a column. Cells of the others stay.
 pub(super) struct Merges(Vec<(String, Kept)>);
 
-/// As [`Merge`], before columns have numbers.
+/// A merge as in [`Merge`], before columns have numbers.
 enum Kept {
     Plain(Merge),
     Best {
         greatest: bool,
         with: Vec<String>,
     },
-    /// As the column's window says.
+    /// The merge that the column's window says.
     Window,
-    /// The same, of numbers of events.
+    /// The numbers of events are merged, in windows of them.
     EventNumbers,
 }
 
 impl Merges {
-    /// With a column that is merged as it says.
+    /// Adds a column that is merged as it says.
     pub fn with(mut self, column: &str, merge: Merge) -> Merges {
         self.0.push((column.into(), Kept::Plain(merge)));
         self
     }
 
-    /// With the column of the numbers of events in sliding windows, which are all 0 where there is one group.
+    /// Adds the column of the numbers of events in sliding windows, which are all 0 where there is one group.
     pub fn with_order(mut self, are_numbers: bool) -> Merges {
         self.0.push((ORDER.into(), if are_numbers { Kept::EventNumbers } else { Kept::Window }));
         self
     }
 
-    /// With numbers for columns.
+    /// Returns the fold, with numbers for columns.
     pub fn fold(&self, table: &Table) -> Fold {
         let number = |name: &String| table.columns.iter().position(|column| column.name == *name).expect("it is there");
         let mut columns = vec![Merge::Stays; table.columns.len()];
@@ -244,10 +269,10 @@ impl Merges {
 pub(super) struct Cells<'a> {
     kind: Kind<'a>,
     time: Option<Type>,
-    /// Whether a window may be without events.
+    /// A flag: whether a window may be without events.
     may_be_empty: bool,
     cells: Vec<Cell>,
-    /// What sliding windows pick.
+    /// The events that sliding windows pick.
     picks: Picks,
     fault: Option<Fault>,
 }
@@ -262,7 +287,7 @@ impl<'a> Cells<'a> {
         cells
     }
 
-    /// What stands for an aggregate, once this was called for all that are asked.
+    /// Returns the expression for an aggregate, once this was called for all that are asked.
     pub fn replace(&mut self, expr: &Expr, scope: &mut Scope<'_>) -> Option<ExprNode> {
         let ExprNode::Aggregate { function, value, by, argument } = &expr.node else { return None };
         let (value, by) = (value.as_deref().map(placeless), by.as_deref().map(placeless));
@@ -279,12 +304,12 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// The first fault.
+    /// Returns the first fault.
     pub fn finish(&mut self) -> Checked<()> {
         self.fault.take().map_or(Ok(()), Err)
     }
 
-    /// The columns.
+    /// Returns the columns.
     pub fn columns(&self) -> Vec<ColumnDef> {
         let own = self.cells.iter().map(|cell| cell.definition.clone());
         let Kind::Sliding { length, every, .. } = self.kind else { return own.collect() };
@@ -292,13 +317,33 @@ impl<'a> Cells<'a> {
         std::iter::once(self.windowed(ORDER, Type::Int, What::Values)).chain(own).chain(picks).collect()
     }
 
-    /// The statements that add an event; `number` is that of the event.
+    /// Returns the definition of each column that keeps events.
+    pub fn keeps(&self) -> Vec<DefinitionPart> {
+        let of = |cell: &Cell| {
+            let word = cell.what.word();
+            let text = |expr: &Expr| expr.to_string().replace("ev.", "");
+            let shown = match (&cell.value, &cell.by) {
+                (Some(value), Some(by)) => {
+                    format!("{} at the {} {}", text(value), word.trim_start_matches("at_"), text(by))
+                }
+                (None, Some(by)) => format!("the {word} {}", text(by)),
+                (Some(value), None) => format!("{word} of {}", text(value)),
+                (None, None) => format!("the {word} of events"),
+            };
+            let all = cell.by.iter().chain(&cell.value).map(content::expression).collect::<Vec<_>>();
+            let content = format!("{word} {} {} {}", cell.by.is_some(), cell.ty.nullable, all.join("\n"));
+            DefinitionPart::new(&cell.definition.name, shown, &content)
+        };
+        self.cells.iter().map(of).chain(self.picks.keeps()).collect()
+    }
+
+    /// Returns the statements that add an event; `number` is that of the event.
     pub fn adds(&self, number: Expr) -> Vec<Stmt> {
         let of = |cell: &Cell| match cell.what {
             What::Best(function) => self.choose(cell, function),
             _ => cell.adds.clone(),
         };
-        // What is added to windows comes last: where nothing after it can abort, it is added where the window is.
+        // Additions to windows come last: they are made in place if nothing after them can abort.
         let is_plain = |cell: &&Cell| cell.definition.window.is_none();
         let (plain, windowed): (Vec<&Cell>, Vec<&Cell>) = self.cells.iter().partition(is_plain);
         let own = plain.into_iter().chain(windowed).flat_map(of);
@@ -306,7 +351,7 @@ impl<'a> Cells<'a> {
         std::iter::once(add(ORDER, number)).chain(own).chain(self.picks.adds(&self.span(every))).collect()
     }
 
-    /// The statements before those of the function: they pick events of sliding windows.
+    /// Returns the statements before those of the function: they pick events of sliding windows.
     pub fn choices(&self) -> Vec<Stmt> {
         self.picks.choose()
     }
@@ -328,7 +373,7 @@ impl<'a> Cells<'a> {
         if best.ty.nullable { vec![when(!by().is_null(), vec![choose])] } else { vec![choose] }
     }
 
-    /// How the cells of rows are merged; none where some cannot be.
+    /// Returns the merges of the rows' cells; none if some cannot be merged.
     pub fn merges(&self) -> Option<Merges> {
         let merge = |cell: &Cell| {
             let is_text = cell.definition.window.is_none() && cell.definition.ty.ty.is_bytes();
@@ -355,17 +400,17 @@ impl<'a> Cells<'a> {
         self.cells.iter().map(merge).collect::<Option<_>>().filter(|_| self.picks.is_empty()).map(Merges)
     }
 
-    /// The columns of the values that stand beside the best.
+    /// Returns the columns of the values that stand beside the best.
     fn values_of<'c>(&'c self, best: &'c Cell, function: WindowFunction) -> impl Iterator<Item = &'c Cell> {
         self.cells.iter().filter(move |other| other.what == What::At(function) && other.by == best.by)
     }
 
-    /// The number of events in a window by count.
+    /// Returns the number of events in a window by count.
     pub fn count(&self) -> Expr {
         cell(WINDOW, &self.cells[0].definition.name)
     }
 
-    /// Of a group in sliding windows: how many events there are in the last `span`, and the number of the first.
+    /// Returns the number of events of a group in the last `span` of sliding windows, and the number of the first.
     pub fn rest(&self, span: i64) -> (Expr, Expr) {
         let of = |aggregate| window(WINDOW, ORDER, Some(WindowPart::Span(self.span(span))), aggregate);
         (of(Aggregate::Count), of(Aggregate::Min))
@@ -453,7 +498,7 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// What a synopsis of values says.
+    /// Returns the value that is asked of a synopsis of values.
     fn synopsis(
         &mut self,
         surface: &Expr,
@@ -510,20 +555,20 @@ impl<'a> Cells<'a> {
         if fits { Ok(()) } else { Err(Fault::new(format!("{surface} is asked of {}", ty.ty)).hint(hint)) }
     }
 
-    /// An aggregate of values by slices.
+    /// Returns an aggregate of values by slices.
     fn values(&mut self, value: Expr, ty: ColumnType, aggregate: Aggregate) -> Expr {
         let name = self.column(What::Values, Some(value), None, ty);
         window(WINDOW, &name, None, aggregate)
     }
 
-    /// A variance or standard deviation. A window by count keeps its values.
+    /// Returns a variance or standard deviation. A window by count keeps its values.
     fn spread(&mut self, value: Expr, ty: ColumnType, aggregate: Aggregate) -> Expr {
         let what = if matches!(self.kind, Kind::Counting { .. }) { What::Values } else { What::Moments };
         let name = self.column(what, Some(value), None, ty);
         window(WINDOW, &name, None, aggregate)
     }
 
-    /// The same as [`Cells::values`], of which a window without events has none.
+    /// Returns what [`Cells::values`] does, for an aggregate that a window without events does not have.
     fn never_null(&mut self, ty: ColumnType, value: Expr, aggregate: Aggregate) -> Expr {
         let read = self.values(value, ty, aggregate);
         if ty.nullable || self.may_be_empty { read } else { ExprNode::OrZero(Box::new(read)).into() }
@@ -533,7 +578,7 @@ impl<'a> Cells<'a> {
         cell(WINDOW, self.column(what, value, by, ty))
     }
 
-    /// The name of a column, which is made where there is none yet.
+    /// Returns the name of a column, which is made where there is none yet.
     fn column(&mut self, what: What, value: Option<Expr>, by: Option<Expr>, ty: ColumnType) -> String {
         let known = self.cells.iter().find(|cell| cell.what == what && cell.value == value && cell.by == by);
         if let Some(known) = known {
@@ -545,27 +590,10 @@ impl<'a> Cells<'a> {
         name
     }
 
-    /// What the column is called. It says what it keeps, so that a state does not fit a program which keeps something else.
+    /// Returns the name of the column. It says what it keeps, so that a state does not fit a program which keeps
+    /// something else.
     fn name(&self, what: What, value: Option<&Expr>, by: Option<&Expr>) -> String {
-        let kept = match what {
-            What::Count => "count",
-            What::Least => "min",
-            What::Greatest => "max",
-            What::First => "first",
-            What::Last => "last",
-            What::Best(WindowFunction::ArgMin) => "least",
-            What::Best(_) => "greatest",
-            What::At(WindowFunction::ArgMin) => "at_least",
-            What::At(_) => "at_greatest",
-            What::Any => "any",
-            What::All => "all",
-            What::Values => "values",
-            What::Distinct => "distinct",
-            What::Moments => "moments",
-            What::Present => "present",
-            What::Synopsis(of) => of.name(),
-        };
-        let mut name = kept.to_owned();
+        let mut name = what.word().to_owned();
         for of in by.into_iter().chain(value) {
             let text = of.to_string().replace("ev.", "");
             name.push('_');
@@ -577,7 +605,7 @@ impl<'a> Cells<'a> {
         name
     }
 
-    /// A column, and what adds an event to it.
+    /// Returns a column, and what adds an event to it.
     fn kept(&self, what: What, name: &str, value: Option<&Expr>, ty: ColumnType) -> (ColumnDef, Vec<Stmt>) {
         let own = || cell(WINDOW, name);
         let given = || value.cloned().expect("it is of a value");
@@ -586,7 +614,7 @@ impl<'a> Cells<'a> {
         // There is none of a window without events.
         let perhaps = |ty: ColumnType| plain(if self.may_be_empty { ColumnType::optional(ty.ty) } else { ty });
         let fresh = || local(FRESH);
-        // Where there is a value.
+        // Wraps the statements so that they run only if there is a value.
         let there = |statements: Vec<Stmt>| match ty.nullable {
             true => vec![when(!given().is_null(), statements)],
             false => statements,
@@ -623,7 +651,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A windowed column over the window.
+    /// Returns a windowed column over the window.
     fn windowed(&self, name: &str, ty: Type, what: What) -> ColumnDef {
         let spans = |length, slide| {
             let (span, slide) = (self.span(length), Some(self.span(slide)));
@@ -647,7 +675,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The type of a value over the fields of an event; it must not fail.
+/// Returns the type of a value over the fields of an event; it must not fail.
 fn pure(value: &Expr, scope: &mut Scope<'_>) -> Checked<ColumnType> {
     let typed = scope.expression(value)?;
     match scope.reasons.first() {

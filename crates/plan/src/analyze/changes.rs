@@ -23,17 +23,17 @@ pub(crate) const CHANGES: &str = ".changes";
 /// The field that says whether the row is gone.
 const DELETED: &str = "deleted";
 
-/// The name of what belongs to the changes of a table.
+/// Returns the name of what belongs to the changes of a table.
 pub(super) fn name(table: &str) -> String {
     format!("{table}{CHANGES}")
 }
 
-/// Whether something was made here, going by its name.
+/// Returns whether a stream was made here, going by its name.
 pub(super) fn is_own(name: &str) -> bool {
     name.ends_with(CHANGES)
 }
 
-/// The plan with the emissions and transactions that the wanted changes stand for.
+/// Returns the plan with the emissions and transactions that the wanted changes stand for.
 pub(super) fn expand<'a>(plan: &'a Plan, errors: &mut Vec<PlanError>) -> Cow<'a, Plan> {
     plan.transactions.iter().for_each(|transaction| check_names(transaction, errors));
     let wanted: Vec<&TableDef> = plan.tables.iter().filter(|table| table.changes).collect();
@@ -70,7 +70,7 @@ fn check_names(def: &TransactionDef, errors: &mut Vec<PlanError>) {
     });
 }
 
-/// The transaction that passes the changes of a table on; none if no transaction writes it.
+/// Returns the transaction that passes the changes of a table on; none if no transaction writes it.
 fn united(table: &TableDef, transactions: &[TransactionDef]) -> Checked<Option<TransactionDef>> {
     if table.columns.iter().any(|column| column.name == DELETED) {
         return Err(Fault::new(format!("its changes are wanted, and it has a column '{DELETED}', as they have"))
@@ -94,7 +94,7 @@ fn united(table: &TableDef, transactions: &[TransactionDef]) -> Checked<Option<T
     Ok((!united.inputs.is_empty()).then_some(united))
 }
 
-/// The role that a statement writes the row of, if it writes one.
+/// Returns the role that a statement writes the row of, if it writes one.
 fn written(node: &StmtNode) -> Option<&str> {
     match node {
         StmtNode::Set { role, .. }
@@ -106,7 +106,7 @@ fn written(node: &StmtNode) -> Option<&str> {
     }
 }
 
-/// A transaction that emits what it changes in these tables.
+/// Returns a transaction that emits what it changes in these tables.
 fn emitting(def: &TransactionDef, tables: &[&TableDef]) -> TransactionDef {
     if def.over.is_some() || def.join.is_some() {
         return def.clone();
@@ -186,7 +186,7 @@ impl Frame<'_> {
 
 struct Lowering<'a> {
     watched: &'a [Watched<'a>],
-    /// Those around a statement, innermost last.
+    /// The frames around a statement, innermost last.
     frames: Vec<Frame<'a>>,
 }
 
@@ -218,7 +218,7 @@ impl Lowering<'_> {
                 lowered.push(with(StmtNode::ForRange { variable, start, stop, step, body }));
             }
             StmtNode::Break | StmtNode::Continue => {
-                // Where no loop is around it is refused later.
+                // A break outside of a loop is refused later.
                 if let Some(frame) = self.frames.last().filter(|frame| frame.is_loop) {
                     lowered.extend(frame.emits());
                 }
@@ -239,8 +239,8 @@ impl Lowering<'_> {
         lowered
     }
 
-    /// The body of a loop in whose rounds these roles have rows of their own. What a loop around it has written of them comes
-    /// `before` it.
+    /// Returns the body of a loop in whose rounds these roles have rows of their own. What a loop around it has written
+    /// of them comes `before` it.
     fn round(&mut self, before: &mut Vec<Stmt>, body: &[Stmt], is_of: impl Fn(&RoleDef) -> bool) -> Vec<Stmt> {
         let roles: Vec<_> = self.watched.iter().filter(|one| is_of(one.role)).collect();
         let is_within = |one: &&Watched<'_>| self.frames.iter().any(|f| f.roles.iter().any(|r| std::ptr::eq(*r, *one)));

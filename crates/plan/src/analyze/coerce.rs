@@ -8,7 +8,7 @@ use crate::program::{Cast, Expr as Typed, Node, WordOp};
 use crate::{Expr, ExprNode};
 use tidemill_model::{ColumnType, Type, Value};
 
-/// A constant.
+/// Returns a constant.
 pub(super) fn constant(ty: impl Into<ColumnType>, value: Value) -> Typed {
     Typed { ty: ty.into(), node: Node::Const(value) }
 }
@@ -18,19 +18,19 @@ fn null(ty: Type) -> Typed {
 }
 
 impl Scope<'_> {
-    /// A conversion that cannot fail.
+    /// Returns a conversion that cannot fail.
     pub fn cast(&mut self, cast: Cast, value: Typed, to: impl Into<ColumnType>) -> Typed {
         let reason = self.reasons.never();
         Typed { ty: to.into(), node: Node::Cast { cast, value: Box::new(value), reason } }
     }
 
-    /// A conversion that fails with `what` in the expression.
+    /// Returns a conversion that fails with `what` in the expression.
     pub fn failing_cast(&mut self, cast: Cast, value: Typed, to: Type, what: &str, surface: &Expr) -> Typed {
         let reason = self.reasons.id(format!("{what} in {surface}"));
         Typed { ty: to.into(), node: Node::Cast { cast, value: Box::new(value), reason } }
     }
 
-    /// The value, aborting where it is null.
+    /// Returns the value, aborting where it is null.
     pub fn unwrap(&mut self, value: Typed, surface: &Expr) -> Typed {
         if !value.ty.nullable {
             return value;
@@ -39,7 +39,7 @@ impl Scope<'_> {
         Typed { ty: value.ty.ty.into(), node: Node::Unwrap { value: Box::new(value), reason } }
     }
 
-    /// The value, or the zero of its type where it is null. Cannot fail.
+    /// Returns the value, or the zero of its type where it is null. Cannot fail.
     pub fn or_zero(&mut self, value: &Expr) -> Checked<Typed> {
         let value = self.expression(value)?;
         if !value.ty.nullable {
@@ -72,7 +72,7 @@ impl Scope<'_> {
         Typed { ty: ColumnType::optional(to), node }
     }
 
-    /// The value under a type that [`super::types::join`] gave for it; stays nullable.
+    /// Returns the value under a type that [`super::types::join`] gave for it; stays nullable.
     pub fn align(&mut self, value: Typed, to: Type, surface: &Expr) -> Typed {
         match (&value.node, value.ty.ty) {
             (_, from) if from == to => value,
@@ -108,7 +108,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The value as what is kept in a cell, local or field of type `to`; `target` names it.
+    /// Returns the value as what is kept in a cell, local or field of type `to`; `target` names it.
     pub fn store(&mut self, value: Typed, to: ColumnType, surface: &Expr, target: &str) -> Checked<Typed> {
         let from = value.ty.ty;
         if from == Type::Null && !to.nullable {
@@ -131,7 +131,7 @@ impl Scope<'_> {
         Ok(self.lift(value, |scope, present| scope.fit(present, digits, scale, surface)))
     }
 
-    /// A non-null number as a decimal that has at most `digits`.
+    /// Returns a non-null number as a decimal that has at most `digits`.
     fn fit(&mut self, value: Typed, digits: u8, scale: u8, surface: &Expr) -> Typed {
         let to = Type::Decimal { digits, scale };
         let has = |v: &Typed| match v.ty.ty {
@@ -148,8 +148,8 @@ impl Scope<'_> {
     }
 }
 
-/// Whether a decimal is sure to have no more digits than its type says. Arithmetic only promises that
-/// the unscaled value fits a word, which can be a digit more.
+/// Returns whether a decimal is sure to have no more digits than its type says. Arithmetic only promises that the
+/// unscaled value fits a word, which can be a digit more.
 pub(super) fn keeps_digits(value: &Typed) -> bool {
     match (&value.node, value.ty.ty) {
         (_, Type::Decimal { digits, .. }) if digits < tidemill_model::DECIMAL_DIGITS_MAX => true,

@@ -10,7 +10,7 @@ use crate::{CompareOp, Expr};
 use tidemill_model::{ColumnType, Type, Value};
 
 impl Scope<'_> {
-    /// `left op right`, written as `surface`.
+    /// Types `left op right`, written as `surface`.
     pub fn compare(&mut self, surface: &Expr, op: CompareOp, left: &Expr, right: &Expr) -> Checked<Typed> {
         let (l, r) = (self.expression(left)?, self.expression(right)?);
         let equality = matches!(op, CompareOp::Eq | CompareOp::Ne);
@@ -31,13 +31,13 @@ impl Scope<'_> {
         }))
     }
 
-    /// `value is None`
+    /// Types `value is None`.
     pub fn is_null(&mut self, value: &Expr) -> Checked<Typed> {
         let value = self.expression(value)?;
         Ok(self.null_test(value))
     }
 
-    /// Whether a typed value is null. One that never is still has to be evaluated: it may fail.
+    /// Returns a test whether a typed value is null. One that never is still has to be evaluated: it may fail.
     fn null_test(&mut self, value: Typed) -> Typed {
         if value.ty.nullable {
             return match value.node {
@@ -57,7 +57,7 @@ impl Scope<'_> {
         boolean(Node::IsNull(Box::new(Typed { ty, node })))
     }
 
-    /// `value in (options)`: a chain of equalities, each with its own copy of the (pure) value.
+    /// Types `value in (options)`: a chain of equalities, each with its own copy of the (pure) value.
     pub fn one_of(&mut self, surface: &Expr, value: &Expr, options: &[Expr]) -> Checked<Typed> {
         let equal = |option| self.compare(surface, CompareOp::Eq, value, option);
         let parts = options.iter().map(equal).collect::<Checked<Vec<Typed>>>()?;

@@ -7,8 +7,8 @@ use super::fault::{Checked, Fault};
 use super::types::check_column_type;
 use crate::visit::each_statement;
 use crate::{
-    ColumnDef, ConvertDef, Expr, ExprNode, Limits, OriginDef, PLAN_VERSION, Plan, Record, SinkDef, Stmt, StmtNode,
-    StreamDef, StreamRef, TransactionDef,
+    Ahead, CallerFields, ColumnDef, ConvertDef, Expr, ExprNode, Limits, OriginDef, PLAN_VERSION, Plan, Record, SinkDef,
+    Stmt, StmtNode, StreamDef, StreamRef, TransactionDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type};
 
@@ -52,7 +52,7 @@ fn check_body(body: &[Stmt]) -> Checked<()> {
     wrong.map_or(Ok(()), Err)
 }
 
-/// The program of a conversion; with numbers of rows beside the values, or without.
+/// Returns the program of a conversion; with numbers of rows beside the values, or without.
 pub(super) fn plan(column: &ColumnDef, convert: &ConvertDef, limits: Limits, is_numbered: bool) -> Plan {
     let row = is_numbered.then(|| ColumnType::required(Type::Int));
     let schema = |value: ColumnType| {
@@ -69,6 +69,9 @@ pub(super) fn plan(column: &ColumnDef, convert: &ConvertDef, limits: Limits, is_
         lateness: 0,
         anchored: false,
         remembers: None,
+        keys_max: None,
+        ahead: Ahead::ByInput,
+        caller: CallerFields::default(),
     };
     let name = || "conversion".to_owned();
     let transaction = TransactionDef {
@@ -90,5 +93,6 @@ pub(super) fn plan(column: &ColumnDef, convert: &ConvertDef, limits: Limits, is_
         transactions: vec![transaction],
         sinks: vec![sink("converted", StreamRef::Committed(name())), sink("failed", StreamRef::Aborted(name()))],
         limits,
+        retired: Vec::new(),
     }
 }

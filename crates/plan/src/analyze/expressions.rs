@@ -8,7 +8,7 @@ use crate::program::{Expr as Typed, Node};
 use crate::{Expr, ExprNode, UnaryOp};
 use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
 
-/// A typed truth value.
+/// Returns a typed truth value.
 pub(super) fn boolean(node: Node) -> Typed {
     Typed { ty: Type::Bool.into(), node }
 }
@@ -36,7 +36,7 @@ pub(super) fn joined(parts: Vec<Typed>, operation: &dyn Fn(Box<Typed>, Box<Typed
 }
 
 impl Scope<'_> {
-    /// Any expression. A fault is placed at the innermost expression that has a place.
+    /// Types any expression. A fault is placed at the innermost expression that has a place.
     pub fn expression(&mut self, expr: &Expr) -> Checked<Typed> {
         self.node(expr).map_err(|fault| fault.at(expr.span))
     }
@@ -69,6 +69,7 @@ impl Scope<'_> {
             ExprNode::IsNull(value) => self.is_null(value),
             ExprNode::OrZero(value) => self.or_zero(value),
             ExprNode::Period { edge, periods, time } => self.period(expr, *edge, periods, time),
+            ExprNode::DatePart { part, zone, time } => self.date_part(expr, *part, zone, time),
             ExprNode::Fitted { value, ty, target } => {
                 let typed = self.expression(value)?;
                 self.store(typed, *ty, value, target)
@@ -81,7 +82,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A non-null `Bool`.
+    /// Returns a non-null `Bool`.
     pub fn condition(&mut self, expr: &Expr) -> Checked<Typed> {
         let value = self.expression(expr)?;
         let hint = match value.ty.ty {
@@ -118,7 +119,7 @@ impl Scope<'_> {
         Ok(Typed { ty, node: Node::IfElse { condition: Box::new(test), then, otherwise } })
     }
 
-    /// `len(ev.name)` of a list, or of a text where the front end does not know the schema.
+    /// Types `len(ev.name)` of a list, or of a text where the front end does not know the schema.
     pub fn length(&mut self, name: &str) -> Checked<Typed> {
         if let (index, Field { ty: FieldType::Scalar(ty), .. }) = self.field(name)? {
             if !ty.ty.is_bytes() {
@@ -133,7 +134,7 @@ impl Scope<'_> {
     }
 }
 
-/// Logical not, with double negation taken away.
+/// Returns the logical negation, with double negation taken away.
 pub(super) fn not(value: Typed) -> Typed {
     match value.node {
         Node::Not(inner) => *inner,

@@ -1,9 +1,9 @@
 //! A mistake on its way to becoming a [`PlanError`]: the caller that knows the place adds it.
 
-use crate::{Periods, PlanError, Span};
+use crate::{Periods, PlanError, Span, Zone};
 use std::fmt::Display;
 
-/// What is wrong, not yet where in the plan.
+/// A fault of a plan, without its place.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     message: String,
@@ -12,14 +12,21 @@ pub(super) struct Fault {
 }
 
 impl From<PlanError> for Fault {
-    /// What is wrong with a plan that stands for a part of another.
+    /// Returns the fault of a plan that stands for a part of another.
     fn from(PlanError { message, hint, span, .. }: PlanError) -> Self {
         Fault { message, hint, span }
     }
 }
 
 impl Periods {
-    /// Whether there are such periods.
+    /// Checks that there are such periods.
+    pub(super) fn check(&self) -> Checked<()> {
+        self.fault().map_or(Ok(()), |(message, hint)| Err(Fault::new(message).hint(hint)))
+    }
+}
+
+impl Zone {
+    /// Checks that the changes of the zone's clock are in order, and the clock within a week of UTC.
     pub(super) fn check(&self) -> Checked<()> {
         self.fault().map_or(Ok(()), |(message, hint)| Err(Fault::new(message).hint(hint)))
     }
@@ -29,35 +36,35 @@ impl Periods {
 pub(super) type Checked<T> = Result<T, Fault>;
 
 impl Fault {
-    /// A lowercase fact.
+    /// Makes a lowercase fact.
     pub fn new(message: impl Into<String>) -> Self {
         Fault { message: message.into(), hint: String::new(), span: None }
     }
 
-    /// With what to write instead.
+    /// Adds a hint: what to write instead.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
 
-    /// With a place in the source text, unless a narrower one is known already.
+    /// Adds a place in the source text, unless a narrower one is known already.
     pub fn at(mut self, span: Option<Span>) -> Self {
         self.span = self.span.or(span);
         self
     }
 
-    /// In other words.
+    /// Puts it in other words.
     pub fn said(mut self, say: impl Fn(&str) -> String) -> Self {
         (self.message, self.hint) = (say(&self.message), say(&self.hint));
         self
     }
 
-    /// As an error of a `kind` (table, stream, …) called `name`.
+    /// Returns it as an error of a `kind` (table, stream, …) called `name`.
     pub fn of(self, kind: &str, name: &str) -> PlanError {
         PlanError { place: format!("{kind} '{name}'"), message: self.message, hint: self.hint, span: self.span }
     }
 
-    /// A name that means nothing, with the one that was probably meant or all there are.
+    /// Returns a name that means nothing, with the one that was probably meant or all there are.
     pub fn unknown<'a>(what: impl Display, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
         let close = known.iter().map(|k| (distance(k, name), *k)).min().filter(|(far, near)| {
@@ -83,7 +90,7 @@ pub(super) fn check_identifier(what: &str, name: &str) -> Checked<()> {
     Err(Fault::new(format!("'{name}' is no name for a {what}")).hint("use letters, digits and '_', a letter first"))
 }
 
-/// The first name that occurs twice.
+/// Returns the first name that occurs twice.
 pub(super) fn check_unique<'a>(what: &str, names: impl IntoIterator<Item = &'a str>) -> Checked<()> {
     let mut seen: Vec<&str> = Vec::new();
     for name in names {
@@ -95,7 +102,7 @@ pub(super) fn check_unique<'a>(what: &str, names: impl IntoIterator<Item = &'a s
     Ok(())
 }
 
-/// Levenshtein's distance, case ignored.
+/// Returns Levenshtein's distance of two texts, case ignored.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -20,30 +20,30 @@ use crate::build::{cell, event, exists};
 use crate::{AccessDef, Record, StmtNode, StreamRef, TransactionDef};
 use tidemill_model::{Schema, Type, Value};
 
-/// How many points of the grid there are within the time.
+/// The number of points of the grid within the time.
 const POINTS: i64 = 8;
 
-/// How the name of the column with the last time of a repeat begins.
+/// The prefix of the name of the column with the last time of a repeat.
 const UNTIL: &str = "until_";
 
-/// The grid, as windows.
+/// Returns the grid, as windows.
 pub(super) fn kind(within: i64) -> Kind<'static> {
     Kind::Tumbling { length: (within - 1) / POINTS + 1, origin: 0 }
 }
 
-/// The name of the column with the last time of a repeat. It has `within` in it, so that a state does not fit a program with
-/// another one.
+/// Returns the name of the column with the last time of a repeat. It has `within` in it, so that a state does not fit a
+/// program with another one.
 fn until_column(within: i64) -> String {
     format!("{UNTIL}{within}")
 }
 
-/// The time within which events are repeats, where a column is the one with the last time of a repeat.
+/// Returns the time within which events are repeats, where a column is the one with the last time of a repeat.
 pub(crate) fn within(column: &str) -> Option<i64> {
     column.strip_prefix(UNTIL)?.parse().ok()
 }
 
 impl Lowering<'_> {
-    /// The table and transactions of first events. `lasting`: what is passed on of an event.
+    /// Returns the table and transactions of first events. `lasting`: what is passed on of an event.
     pub(super) fn first(self, within: i64, input: &Schema, lasting: Lasting) -> Lowered {
         let time = self.clock.ty.unwrap_or(Type::Int);
         let (until, due) = (until_column(within), self.kind.due_column());

@@ -1,8 +1,8 @@
 //! The order in which streams and transactions can be typed: each after what it takes its events
 //! from. Also finds cycles, which no plan may have.
 
-use super::changes;
 use super::fault::Fault;
+use super::{changes, expire};
 use crate::{OriginDef, Plan, PlanError, StreamRef};
 
 /// A thing of the plan that has events, by its index there.
@@ -14,7 +14,7 @@ pub(super) enum FlowNode {
     Transaction(usize),
 }
 
-/// The name of the stream or transaction that a reference means.
+/// Returns the name of the stream or transaction that a reference means.
 pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
     use StreamRef::*;
     match reference {
@@ -26,6 +26,10 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
             let name = changes::name(table);
             plan.transactions.iter().position(|t| t.name == name).map(FlowNode::Transaction)
         }
+        Expired(table) => {
+            let name = expire::name(table);
+            plan.transactions.iter().position(|t| t.name == name).map(FlowNode::Transaction)
+        }
         Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
             let of_window = name.strip_suffix(".early").or_else(|| name.strip_suffix(".add"));
             let name = of_window.unwrap_or(name);
@@ -34,8 +38,8 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
     }
 }
 
-/// Everything that has events, inputs first, otherwise in declaration order. Nodes on or behind a
-/// cycle are left out; each cycle is one error.
+/// Returns everything that has events, inputs first, otherwise in declaration order. Nodes on or behind a cycle are
+/// left out; each cycle is one error.
 pub(super) fn order(plan: &Plan, errors: &mut Vec<PlanError>) -> Vec<FlowNode> {
     let mut walk = Walk { plan, path: Vec::new(), done: Vec::new(), refused: Vec::new(), errors };
     let streams = (0..plan.streams.len()).map(FlowNode::Stream);
@@ -56,7 +60,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether the node could be put in order.
+    /// Returns whether the node could be put in order.
     fn visit(&mut self, node: FlowNode) -> bool {
         if self.done.contains(&node) || self.refused.contains(&node) {
             return self.done.contains(&node);
@@ -80,7 +84,7 @@ impl Walk<'_> {
         sound
     }
 
-    /// What the node takes its events from, as far as it exists. A stream that names one declared
+    /// Returns the nodes from which the node takes its events, as far as they exist. A stream that names one declared
     /// later is refused when it is typed, so this is no edge.
     fn inputs(&self, node: FlowNode) -> Vec<FlowNode> {
         let plan = self.plan;

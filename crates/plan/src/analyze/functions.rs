@@ -2,14 +2,15 @@
 
 use super::coerce::constant;
 use super::fault::{Checked, Fault};
+use super::limits::TOO_MUCH_MEMORY;
 use super::scope::Scope;
 use super::types::decimal;
-use crate::program::{Cast, Expr as Typed, FloatOp, Node, TextOp, TextTest, WordOp};
+use crate::program::{Cast, Expr as Typed, FloatOp, MathOp, Node, TextCall, TextOp, TextTest, WordOp};
 use crate::{Expr, ExprNode, Function};
 use tidemill_model::{DECIMAL_DIGITS_MAX, Type, Value, parse_decimal};
 
 impl Scope<'_> {
-    /// A call, written as `surface`.
+    /// Returns a call, written as `surface`.
     pub fn call(&mut self, surface: &Expr, function: Function, arguments: &[Expr]) -> Checked<Typed> {
         match function {
             Function::Min => self.extreme(surface, WordOp::Min, FloatOp::Min, arguments),
@@ -20,6 +21,41 @@ impl Scope<'_> {
             Function::StartsWith => self.text_test(surface, TextTest::StartsWith, arguments),
             Function::EndsWith => self.text_test(surface, TextTest::EndsWith, arguments),
             Function::Contains => self.text_test(surface, TextTest::Contains, arguments),
+            Function::Find => self.text_call(surface, TextCall::Find, exactly::<4>(surface, arguments)?),
+            Function::Replace => self.text_call(surface, TextCall::Replace, exactly::<4>(surface, arguments)?),
+            Function::Slice => self.text_call(surface, TextCall::Slice, exactly::<3>(surface, arguments)?),
+            Function::At => self.text_call(surface, TextCall::At, exactly::<2>(surface, arguments)?),
+            Function::Zfill => self.text_call(surface, TextCall::Zfill, exactly::<2>(surface, arguments)?),
+            Function::SplitPart => {
+                let [text, separator, most, index] = exactly::<4>(surface, arguments)?;
+                match separator.node {
+                    ExprNode::Literal(Value::Null) => {
+                        self.text_call(surface, TextCall::SpacedPart, &[text.clone(), most.clone(), index.clone()])
+                    }
+                    _ => self.text_call(surface, TextCall::Part, arguments),
+                }
+            }
+            Function::SplitCount => {
+                let [text, separator, most] = exactly::<3>(surface, arguments)?;
+                match separator.node {
+                    ExprNode::Literal(Value::Null) => {
+                        self.text_call(surface, TextCall::SpacedParts, &[text.clone(), most.clone()])
+                    }
+                    _ => self.text_call(surface, TextCall::Parts, arguments),
+                }
+            }
+            Function::Sqrt => self.math(surface, MathOp::Sqrt, exactly::<1>(surface, arguments)?),
+            Function::Fmod => self.math(surface, MathOp::Fmod, exactly::<2>(surface, arguments)?),
+            Function::Exp => self.math(surface, MathOp::Exp, exactly::<1>(surface, arguments)?),
+            Function::Log => self.math(surface, MathOp::Log, exactly::<1>(surface, arguments)?),
+            Function::Log2 => self.math(surface, MathOp::Log2, exactly::<1>(surface, arguments)?),
+            Function::Log10 => self.math(surface, MathOp::Log10, exactly::<1>(surface, arguments)?),
+            Function::Pow => self.math(surface, MathOp::Pow, exactly::<2>(surface, arguments)?),
+            Function::Sin => self.math(surface, MathOp::Sin, exactly::<1>(surface, arguments)?),
+            Function::Cos => self.math(surface, MathOp::Cos, exactly::<1>(surface, arguments)?),
+            Function::Tan => self.math(surface, MathOp::Tan, exactly::<1>(surface, arguments)?),
+            Function::Atan2 => self.math(surface, MathOp::Atan2, exactly::<2>(surface, arguments)?),
+            Function::Hypot => self.math(surface, MathOp::Hypot, exactly::<2>(surface, arguments)?),
             _ => {
                 let [argument] = exactly(surface, arguments)?;
                 let value = self.operand(argument)?;
@@ -28,13 +64,16 @@ impl Scope<'_> {
         }
     }
 
-    /// A function of one value.
+    /// Returns a function of one value.
     fn call_one(&mut self, surface: &Expr, function: Function, argument: &Expr, value: Typed) -> Checked<Typed> {
         match function {
             Function::Abs => self.abs(surface, value),
             Function::Lower => text(surface, TextOp::Lower, value),
             Function::Upper => text(surface, TextOp::Upper, value),
             Function::Strip => text(surface, TextOp::Strip, value),
+            Function::Floor => self.whole(surface, value, Cast::FloatFloor, |by| Cast::ScaleFloor { by }),
+            Function::Ceil => self.whole(surface, value, Cast::FloatCeil, |by| Cast::ScaleCeil { by }),
+            Function::Trunc => self.whole(surface, value, Cast::FloatToInt, |by| Cast::ScaleTruncate { by }),
             Function::Int => self.convert_int(surface, argument, value),
             Function::Float => self.convert_float(surface, argument, value),
             Function::Str => self.convert_str(surface, value),
@@ -90,12 +129,50 @@ impl Scope<'_> {
         }
     }
 
+    /// A whole number beside a number: of a float by one conversion, of a decimal by another.
+    fn whole(
+        &mut self,
+        surface: &Expr,
+        value: Typed,
+        of_float: Cast,
+        of_decimal: impl FnOnce(u8) -> Cast,
+    ) -> Checked<Typed> {
+        match value.ty.ty {
+            Type::Int => Ok(value),
+            Type::Float => Ok(self.failing_cast(of_float, value, Type::Int, "conversion failed", surface)),
+            Type::Decimal { scale: 0, .. } => Ok(self.cast(Cast::Relabel, value, Type::Int)),
+            Type::Decimal { scale, .. } => Ok(self.cast(of_decimal(scale), value, Type::Int)),
+            _ => Err(refuse(surface, &value)),
+        }
+    }
+
+    /// A function of floats, or of ints that become floats.
+    fn math(&mut self, surface: &Expr, op: MathOp, arguments: &[Expr]) -> Checked<Typed> {
+        let mut floats = Vec::new();
+        for argument in arguments {
+            let value = self.operand(argument)?;
+            floats.push(match value.ty.ty {
+                Type::Int | Type::Float => self.align(value, Type::Float, surface),
+                Type::Decimal { .. } => {
+                    return Err(refuse(surface, &value).hint(format!("write float({argument})")).at(argument.span));
+                }
+                Type::Bool => return Err(refuse(surface, &value).hint(format!("write int({argument})"))),
+                _ => return Err(refuse(surface, &value)),
+            });
+        }
+        let reason = match op {
+            MathOp::Atan2 | MathOp::Hypot => self.reasons.never(),
+            _ => self.reasons.id(format!("math error in {surface}")),
+        };
+        Ok(Typed { ty: Type::Float.into(), node: Node::Math { op, arguments: floats, reason } })
+    }
+
     fn scale_down(&mut self, value: Typed, by: u8, to: Type) -> Typed {
         let cast = if by == 0 { Cast::Relabel } else { Cast::ScaleRound { by } };
         self.cast(cast, value, to)
     }
 
-    /// `Decimal('1.50')`, or `Decimal(x, 2)` of an int.
+    /// Types `Decimal('1.50')`, or `Decimal(x, 2)` of an int.
     fn make_decimal(&mut self, surface: &Expr, arguments: &[Expr]) -> Checked<Typed> {
         match arguments {
             [Expr { node: ExprNode::Literal(Value::Str(text)), .. }] => {
@@ -129,6 +206,51 @@ impl Scope<'_> {
         match value.ty.ty {
             Type::Str | Type::Bytes => Ok(Typed { ty: Type::Int.into(), node: Node::Len(Box::new(value)) }),
             _ => Err(refuse(surface, &value)),
+        }
+    }
+
+    /// A function of texts, of which it has at least the first argument, and ints.
+    fn text_call(&mut self, surface: &Expr, op: TextCall, arguments: &[Expr]) -> Checked<Typed> {
+        let texts = match op {
+            TextCall::Find | TextCall::Part | TextCall::Parts => 2,
+            TextCall::Replace => 3,
+            _ => 1,
+        };
+        let mut typed = Vec::new();
+        for (number, argument) in arguments.iter().enumerate() {
+            let value = self.operand(argument)?;
+            if value.ty.ty != (if number < texts { Type::Str } else { Type::Int }) {
+                return Err(refuse(surface, &value));
+            }
+            typed.push(match (op, number) {
+                (TextCall::Part | TextCall::Parts, 1) => self.separator(surface, value)?,
+                _ => value,
+            });
+        }
+        let reason = match op {
+            _ if !op.may_fail(&typed) => self.reasons.never(),
+            TextCall::Replace | TextCall::Zfill => self.reasons.id(TOO_MUCH_MEMORY),
+            _ => self.reasons.id(format!("index out of range in {surface}")),
+        };
+        let ty = match op {
+            TextCall::Find | TextCall::Parts | TextCall::SpacedParts => Type::Int,
+            _ => Type::Str,
+        };
+        Ok(Typed { ty: ty.into(), node: Node::TextCall { op, arguments: typed, reason } })
+    }
+
+    /// A text that is not empty.
+    fn separator(&mut self, surface: &Expr, value: Typed) -> Checked<Typed> {
+        match &value.node {
+            Node::Const(Value::Str(text)) if text.is_empty() => {
+                Err(Fault::new(format!("the separator is empty, in {surface}")).hint("give a text that parts others"))
+            }
+            Node::Const(_) => Ok(value),
+            _ => {
+                let reason = self.reasons.id(format!("empty separator in {surface}"));
+                let node = Node::TextCall { op: TextCall::Separator, arguments: vec![value], reason };
+                Ok(Typed { ty: Type::Str.into(), node })
+            }
         }
     }
 
@@ -187,7 +309,7 @@ impl Scope<'_> {
         Ok(self.cast(cast, value, Type::Str))
     }
 
-    /// `value` units of `unit` microseconds each.
+    /// Types a duration of `value` units of `unit` microseconds each.
     fn duration(&mut self, surface: &Expr, unit: i64, value: Typed) -> Checked<Typed> {
         if value.ty.ty != Type::Int {
             return Err(refuse(surface, &value).hint("give a whole number of a smaller unit"));
@@ -224,7 +346,7 @@ fn exactly<'e, const N: usize>(surface: &Expr, arguments: &'e [Expr]) -> Checked
         .map_err(|_| Fault::new(format!("{surface} has {} arguments, not {N} argument{plural}", arguments.len())))
 }
 
-/// A count of digits that is written out.
+/// Returns a count of digits that is written out.
 fn literal_scale(expr: &Expr) -> Checked<u8> {
     match expr.node {
         ExprNode::Literal(Value::Int(n)) if (0..=DECIMAL_DIGITS_MAX as i64).contains(&n) => Ok(n as u8),

@@ -1,4 +1,4 @@
-//! Where a body, a filter or a map counts what it does against the limits ([`crate::Limits`]).
+//! The counting of steps and bytes against the limits ([`crate::Limits`]) in bodies, filters and maps.
 //!
 //! A pass over what is typed. It puts a [`Stmt::Count`] or a [`Node::Counted`] wherever an event could make a program
 //! run, read or make without bound; `docs/formalism.md` has the rules. What an event cannot inflate by more than a
@@ -7,13 +7,13 @@
 use super::reasons::Reasons;
 use crate::limits::LIMIT_MAX;
 use crate::program::{Count, Expr, Measure, Node, OutputField, Stmt};
-use crate::{Cast, LoopId, ReasonId, Transaction};
+use crate::{Cast, LoopId, ReasonId, TextCall, Transaction};
 use tidemill_model::{Type, Value};
 
 /// The reason of a transaction that takes too many steps.
 const TOO_MANY_STEPS: &str = "too many steps";
 /// The reason of a transaction that makes too much.
-const TOO_MUCH_MEMORY: &str = "too much memory";
+pub(super) const TOO_MUCH_MEMORY: &str = "too much memory";
 
 /// Most rounds of a range with constant bounds and no loop inside that are not counted.
 const FREE_ROUNDS_MAX: i128 = 100;
@@ -22,12 +22,12 @@ const ROUNDS_AT_ONCE_MAX: i128 = 1 << 40;
 const _: () = assert!(ROUNDS_AT_ONCE_MAX + (LIMIT_MAX as i128) < i64::MAX as i128, "a sum does not overflow");
 /// Most fields and constants of a text put together outside of loops that is not counted.
 const FREE_PARTS_MAX: usize = 16;
-/// What an event emitted in a loop takes beside its texts and lists.
+/// The bytes that an event emitted in a loop takes beside its texts and lists.
 const EMISSION_BYTES: i64 = 256;
-/// What a value added to a window in a loop takes beside its text: at most two entries of a slice of floats.
+/// The bytes that a value added to a window in a loop takes beside its text: at most two entries of a slice of floats.
 const WINDOW_ENTRY_BYTES: i64 = 112;
 
-/// What a list that another transaction has passed on counts as: its elements cannot be looked at.
+/// The bytes for which a list that another transaction has passed on counts: its elements cannot be looked at.
 const OPAQUE_LIST_BYTES: i64 = 4096;
 
 /// Counts in a transaction's body. `lists_open`: whether its events come straight from sources.
@@ -60,7 +60,7 @@ pub(super) fn uncount(body: &mut Vec<Stmt>) {
 }
 
 impl Transaction {
-    /// How many points of the body count texts.
+    /// Returns the number of points of the body that count texts.
     pub(crate) fn counted_points(&self) -> usize {
         let mut points = 0;
         self.body.iter().for_each(|stmt| {
@@ -111,7 +111,7 @@ impl Counter<'_> {
         }
     }
 
-    /// What is counted before a statement.
+    /// Inserts what is counted before a statement.
     fn before(&mut self, stmt: &Stmt, block: &mut Vec<Stmt>) {
         let is_write = matches!(stmt, Stmt::Set { .. } | Stmt::Insert { .. } | Stmt::Delete { .. });
         if is_write && self.around == Around::Counted {
@@ -158,7 +158,7 @@ impl Counter<'_> {
                 self.block(otherwise);
             }
             _ if self.around == Around::Nothing => {}
-            // What a row or an emitted event keeps is a copy.
+            // A row or an emitted event keeps a copy, which is counted as made.
             Stmt::Set { value: Expr { node: Node::WindowAdd { value, .. }, .. }, .. } if value.ty.ty.is_bytes() => {
                 self.made(value);
             }
@@ -181,7 +181,7 @@ impl Counter<'_> {
         is_counted
     }
 
-    /// The body of a loop.
+    /// Counts the steps of a loop's body, and a step for each round if `is_counted`.
     fn rounds(&mut self, list: Option<LoopId>, body: &mut Vec<Stmt>, is_counted: bool) {
         let (outside, outer) = (self.around, std::mem::replace(&mut self.innermost, list));
         self.around = if is_counted || outside == Around::Counted { Around::Counted } else { Around::Free };
@@ -206,7 +206,10 @@ impl Counter<'_> {
             self.operands(expr);
         }
         let is_made = match &expr.node {
-            Node::Concat(..) | Node::Text { .. } => self.around != Around::Nothing || !is_small(expr),
+            Node::TextCall { op, arguments, .. } if op.may_grow(arguments) => true,
+            Node::Concat(..) | Node::Text { .. } | Node::TextCall { op: TextCall::Replace | TextCall::Zfill, .. } => {
+                self.around != Around::Nothing || !is_small(expr)
+            }
             Node::Cast { cast: Cast::IntToStr | Cast::DecimalToStr { .. }, .. } => self.around != Around::Nothing,
             _ => false,
         };
@@ -225,6 +228,7 @@ impl Counter<'_> {
                 if is_bounded(left) || is_bounded(right) { vec![] } else { vec![&mut **left] }
             }
             Node::TextTest { left, right, .. } => vec![left, right],
+            Node::TextCall { arguments, .. } => arguments.iter_mut().collect(),
             Node::Len(value) if value.ty.ty == Type::Str => vec![value],
             Node::Text { value, .. } | Node::Cast { cast: Cast::StrToInt | Cast::StrToFloat, value, .. } => vec![value],
             Node::WindowAdd { cell, .. } | Node::WindowRead { cell, .. } | Node::SynopsisRead { cell, .. } => {
@@ -276,7 +280,7 @@ fn at_once(stmt: &mut Stmt) -> Option<Stmt> {
     })
 }
 
-/// The rounds of a range with constant bounds, if none leaves it.
+/// Returns the rounds of a range with constant bounds, if none leaves it.
 fn constant_rounds(stmt: &Stmt) -> Option<i128> {
     let Stmt::ForRange { start, stop, step, .. } = stmt else { return None };
     let (Node::Const(start), Node::Const(stop)) = (&start.node, &stop.node) else { return None };
@@ -285,7 +289,7 @@ fn constant_rounds(stmt: &Stmt) -> Option<i128> {
     Some((distance.max(0) + step - 1) / step)
 }
 
-/// Whether a range has few rounds whatever the event says, and no loop inside.
+/// Returns whether a range has few rounds whatever the event says, and no loop inside.
 fn is_free_range(stmt: &Stmt) -> bool {
     let mut has_loop = false;
     stmt.blocks().into_iter().flatten().for_each(|inner| {
@@ -294,8 +298,8 @@ fn is_free_range(stmt: &Stmt) -> bool {
     !has_loop && constant_rounds(stmt).is_some_and(|rounds| rounds <= FREE_ROUNDS_MAX)
 }
 
-/// Whether all rounds of the innermost loop together read no more of it than the event or the program has: a constant, or
-/// a field of the element that the round is on.
+/// Returns whether all rounds of the innermost loop together read no more of it than the event or the program has: a
+/// constant, or a field of the element that the round is on.
 fn is_bounded(expr: &Expr, innermost: Option<LoopId>) -> bool {
     match expr.node {
         Node::Const(_) => true,
@@ -304,7 +308,7 @@ fn is_bounded(expr: &Expr, innermost: Option<LoopId>) -> bool {
     }
 }
 
-/// Whether a text is put together from few fields of the event and constants, and nothing else.
+/// Returns whether a text is put together from few fields of the event and constants, and nothing else.
 fn is_small(expr: &Expr) -> bool {
     let (mut parts, mut is_of_event) = (0, true);
     expr.each(&mut |inner| match inner.node {

@@ -16,7 +16,7 @@ use tidemill_model::{ColumnType, FieldType, Type};
 /// Enough rounds for scales of decimals to grow to their limit through a few locals.
 const ROUNDS_PER_LOCAL: usize = 24;
 
-/// The locals of a body in the order of their first assignment, untyped.
+/// Returns the locals of a body in the order of their first assignment, untyped.
 pub(super) fn collect(body: &[Stmt]) -> Vec<LocalDraft> {
     let mut locals: Vec<LocalDraft> = Vec::new();
     each_statement(body, &mut |statement| {
@@ -60,7 +60,7 @@ struct Assignment<'a> {
 type Set<'a> = BTreeSet<&'a str>;
 
 impl<'a> Assignment<'a> {
-    /// The names that are set after the block, or none where control never gets there.
+    /// Returns the names that are set after the block, or none where control never gets there.
     fn block(&self, block: &'a [Stmt], mut set: Set<'a>) -> Checked<Option<Set<'a>>> {
         for statement in reachable(block) {
             for expr in statement.expressions() {

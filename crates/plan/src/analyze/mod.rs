@@ -16,7 +16,11 @@ mod cells;
 mod changes;
 mod coerce;
 mod comparison;
+mod content;
 mod conversion;
+mod definition;
+mod expire;
+mod expiries;
 mod expressions;
 mod fault;
 mod first;
@@ -51,14 +55,16 @@ mod windows;
 mod writing;
 
 use crate::{
-    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Nesting, Origin, OriginDef, OverDef,
-    Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef, TransactionId,
-    depth,
+    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Nesting, Operator, Origin, OriginDef,
+    OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef,
+    TransactionId, depth,
 };
 
-/// How the stream of events ends that an aggregate of a window refused.
+/// The suffix of the stream of events that an aggregate of a window refused.
 pub(crate) const REFUSED: &str = ".refused";
 pub(crate) use changes::CHANGES;
+pub(crate) use expire::EXPIRED;
+use expiries::Expiries;
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
 pub(crate) use first::within;
@@ -86,6 +92,7 @@ pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
 fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     let mut errors = Vec::new();
     whole::check(plan, &mut errors);
+    let plan = &*expire::expand(plan, &mut errors);
     let plan = &*changes::expand(plan, &mut errors);
     let mut tables = tables::tables(plan, &mut errors);
     if !errors.is_empty() {
@@ -94,8 +101,10 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     conversions(plan, &mut tables, &mut errors);
     let mut streams = Streams::new(plan);
     let (mut wakes, woken) = Wakes::enter(plan, &mut streams, &mut tables, &mut errors);
+    let mut expiries = Expiries::enter(plan, &mut streams, &tables);
     let ids = ids(plan, woken.len());
     let mut ticks: Vec<Transaction> = Vec::new();
+    let mut operators = definition::of_streams(plan);
     let mut transactions: TiVec<TransactionId, Option<Transaction>> = TiVec::new();
     transactions.extend(woken.into_iter().map(Some));
     transactions.resize(usize::from(ids[plan.transactions.len()]), None);
@@ -120,7 +129,11 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                     _ => "transaction",
                 };
                 let typed = match (&def.over, &def.join) {
-                    (None, Some(of)) => join::join(def, of, ids[index], &mut streams, &mut tables, &mut transactions),
+                    (None, Some(of)) => join::join(def, of, ids[index], &mut streams, &mut tables, &mut transactions)
+                        .map(|(all, operator)| {
+                            operators.push(operator);
+                            all
+                        }),
                     (Some(_), Some(_)) => Err(Fault::new("it is a window and a join").hint("make two of it").into()),
                     (None, None) if changes::is_own(&def.name) => {
                         transaction(def, ids[index], &mut streams, &tables, None).map(|one| {
@@ -128,15 +141,27 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                             vec![one]
                         })
                     }
+                    (None, None) if expire::is_own(&def.name) => {
+                        wakes.lower(def, &streams, &transactions).and_then(|lowered| {
+                            let one = transaction(&lowered, ids[index], &mut streams, &tables, None)?;
+                            streams.list[one.committed.stream].name.clone_from(&def.name);
+                            Ok(vec![one])
+                        })
+                    }
                     (None, None) => check_identifier("transaction", &def.name)
                         .map_err(Unresolved::from)
                         .and_then(|()| {
                             let def = batches::inherit(def, &streams, &transactions);
+                            let def = expiries.lower(def, &streams, &transactions)?;
                             let lowered = wakes.lower(&def, &streams, &transactions)?;
                             transaction(&lowered, ids[index], &mut streams, &tables, None)
                         })
                         .map(|one| vec![one]),
-                    (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
+                    (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions)
+                        .map(|(all, operator)| {
+                            operators.push(operator);
+                            all
+                        }),
                 };
                 match typed {
                     Ok(typed) => {
@@ -150,6 +175,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         }
     }
     wakes.settle(&mut streams);
+    expiries.settle(&mut streams);
     let sinks = sinks(plan, &streams, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
@@ -164,6 +190,8 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         transactions,
         sinks,
         limits: plan.limits,
+        operators,
+        retired: plan.retired.clone(),
     };
     whole::connect(&mut program);
     nesting::nest(plan, &ids, &mut program)?;
@@ -200,8 +228,8 @@ fn note(refused: Option<Unresolved>, kind: &str, name: &str, errors: &mut Vec<Pl
     }
 }
 
-/// The number of the first transaction that each of the plan's becomes, and how many there are. The `woken` of rows that
-/// wake come before.
+/// Returns the number of the first transaction that each of the plan's becomes, and how many there are. The `woken` of
+/// rows that wake come before.
 fn ids(plan: &Plan, woken: usize) -> Vec<TransactionId> {
     let widths = plan.transactions.iter().map(|def| match (&def.over, &def.join) {
         (Some(over), _) if over.first.is_some() => 2,
@@ -231,6 +259,25 @@ fn check_operator(def: &TransactionDef, kind: &str, streams: &Streams<'_>) -> Ch
     Ok(())
 }
 
+/// Returns the stream that a window is over; and, of first events, the late events of a source, if these count, too.
+fn input_of_window(
+    def: &TransactionDef,
+    over: &OverDef,
+    streams: &Streams<'_>,
+) -> Result<(StreamId, Option<StreamId>), Unresolved> {
+    match &def.inputs[..] {
+        [input] => Ok((streams.input(input)?, None)),
+        [StreamRef::Named(source), StreamRef::Late(of)] if source == of && over.first.is_some() => {
+            let [input, late] = [&def.inputs[0], &def.inputs[1]].map(|input| streams.input(input));
+            Ok((input?, Some(late?)))
+        }
+        inputs => {
+            let fault = Fault::new(format!("it is over {} streams", inputs.len()));
+            Err(fault.hint("a window is over one; first events may count those of a source that are late, too").into())
+        }
+    }
+}
+
 /// Types a window over a stream ([`over`]), and enters its tables and streams.
 fn window(
     def: &TransactionDef,
@@ -239,18 +286,26 @@ fn window(
     streams: &mut Streams<'_>,
     tables: &mut TiVec<TableId, Table>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
-) -> Result<Vec<Transaction>, Unresolved> {
-    let [input] = &def.inputs[..] else {
-        return Err(Fault::new(format!("it is over {} streams", def.inputs.len())).hint("a window is over one").into());
-    };
-    let input = streams.input(input)?;
+) -> Result<(Vec<Transaction>, Operator), Unresolved> {
+    let (input, late) = input_of_window(def, over, streams)?;
     check_operator(def, "window", streams)?;
     position::check_declared(&streams.list, transactions, input, first, "is over")?;
     let lasting = &streams.list[input];
-    let lasting = Lasting { width: lasting.schema.fields.len(), event_time: lasting.event_time };
-    let carried = carry::carry(streams, transactions, input, &def.name);
-    let (input, time) = carried.map_or((input, None), |(stream, time)| (stream, Some(time)));
-    let lowered = over::lower(def, over, input, lasting, time, streams, tables)?;
+    // A late event has a position whose time is not the source's event time.
+    let event_time = lasting.event_time.filter(|_| late.is_none());
+    let lasting = Lasting { width: lasting.schema.fields.len(), event_time };
+    let (inputs, time) = match late {
+        None => {
+            let carried = carry::carry(streams, transactions, input, &def.name);
+            carried.map_or((vec![input], None), |(stream, time)| (vec![stream], Some(time)))
+        }
+        Some(late) => {
+            let (inputs, time) = carry::with_late(streams, transactions, (input, late), &def.name);
+            (inputs.to_vec(), Some(time))
+        }
+    };
+    let input = inputs[0];
+    let (lowered, operator) = over::lower(def, over, input, lasting, time, streams, tables)?;
     let Lowered { windows, order, add, schema, due, close, next, early, rows, words, shift_in, shift_due, merges } =
         lowered;
     let may_refuse = !over.own.is_empty();
@@ -260,7 +315,7 @@ fn window(
     }
     let in_words = |typed| in_words(&words, typed);
     let at_input = time.map(|time| PositionTime { shift: shift_in, ..time });
-    let mut add = in_words(transaction_on(&add, vec![input], first, streams, tables, at_input))?;
+    let mut add = in_words(transaction_on(&add, inputs, first, streams, tables, at_input))?;
     add.fold = merges.map(|merges| merges.fold(&tables[table]));
     if may_refuse {
         streams.list[add.aborted].name = format!("{}{REFUSED}", def.name);
@@ -284,7 +339,7 @@ fn window(
         streams.list[add.committed.stream].name.clone_from(&def.name);
         streams.hide(&StreamRef::Aborted(def.name.clone()));
         all.push(next);
-        return Ok(all);
+        return Ok((all, operator));
     };
     let mut close = on_close(&close, 0)?;
     let next = on_close(&next, 1)?;
@@ -305,10 +360,10 @@ fn window(
         streams.list[result.aborted].name = format!("{}.early.failed", def.name);
         all.extend([result, later]);
     }
-    Ok(all)
+    Ok((all, operator))
 }
 
-/// A transaction of a window, or why it is refused, with the names that users know.
+/// Returns a transaction of a window, or why it is refused, with the names that users know.
 fn in_words(words: &Words, typed: Result<Transaction, Unresolved>) -> Result<Transaction, Unresolved> {
     let mut typed = typed.map_err(|refused| match refused {
         Unresolved::Wrong(fault) => Unresolved::Wrong(fault.said(|text| words.say(text))),

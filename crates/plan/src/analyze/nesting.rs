@@ -29,7 +29,7 @@ pub(super) fn nest(plan: &Plan, ids: &[TransactionId], program: &mut Program) ->
     Ok(())
 }
 
-/// The root of a nested transaction.
+/// Returns the root of a nested transaction.
 fn root_of(
     program: &Program,
     def: &TransactionDef,
@@ -62,7 +62,7 @@ fn root_of(
     }
 }
 
-/// The transaction whose output a nested one takes.
+/// Returns the transaction whose output a nested one takes.
 fn parent(program: &Program, input: StreamId) -> Checked<TransactionId> {
     let stream = &program.streams[input];
     match program.streams[stream.root].origin {

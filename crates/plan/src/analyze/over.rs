@@ -19,6 +19,7 @@
 //! So whatever holds for tables (undo, log, checkpoints, eviction, audits) holds for windows.
 
 use super::cells::{Cells, Kind, Merges, units};
+use super::definition::{self, OverStream};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::first;
 use super::own::{Owns, Words};
@@ -29,48 +30,43 @@ use super::scope::{Scope, Site};
 use super::streams::{Streams, Unresolved};
 use super::top;
 use super::types::{check_column_type, zero};
-use super::writing::{WINDOW, assign, column, set, stmt, when};
+use super::writing::{FRESH, ORDER, WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
-    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, Merge, OverDef, Periods, Record,
-    RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
+    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, Merge, Operator, OverDef, Periods,
+    Record, RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use typed_index_collections::TiSlice;
-
-/// The role of the row that counts.
-pub(super) const ORDER: &str = "order";
-/// The local that says whether the window begins with the event.
-pub(super) const FRESH: &str = "fresh";
 
 /// A part of a group.
 pub(super) struct Part {
     pub name: String,
     pub ty: ColumnType,
-    /// Over the fields of the input.
+    /// The value, over the fields of the input.
     pub value: Expr,
 }
 
-/// What a window over a stream becomes.
+/// The tables, transactions and streams that a window over a stream becomes.
 pub(super) struct Lowered {
     pub windows: TableDef,
     pub order: Option<TableDef>,
     pub add: TransactionDef,
     /// The fields of a close.
     pub schema: Schema,
-    /// What is due: the closes, but those by count, which `add` returns.
+    /// The stream of due rows: the closes, except those by count, which `add` returns.
     pub due: DueDraft,
     /// The user's function, and what follows it; on closes.
     pub close: Option<TransactionDef>,
     pub next: TransactionDef,
     pub early: Option<Early>,
-    /// What opens windows for rows without events.
+    /// The parts that open windows for rows without events.
     pub rows: Option<Rows>,
-    /// What users call the states of their aggregates.
+    /// The names that users have for the states of their aggregates.
     pub words: Words,
     /// Added to the event time of the input for the slices of windowed columns.
     pub shift_in: i64,
-    /// The same of a close, which has its end as event time.
+    /// The number added to the event time of a close, which is its end.
     pub shift_due: i64,
     /// If the rows of events that were folded apart can be merged: how.
     pub merges: Option<Merges>,
@@ -99,13 +95,13 @@ pub(super) struct DueDraft {
 }
 
 impl DueDraft {
-    /// With the number of its table; its first columns are `due` and `first`, after the key.
+    /// Returns the due rows of its table; its first columns are `due` and `first`, after the key.
     pub fn of(self, table: crate::TableId, keys: usize, time: Type) -> Due {
         Due { table, due: keys, first: keys + 1, fields: self.fields, bound: self.bound, time }
     }
 }
 
-/// What of the events of an input is declared: perhaps they carry more.
+/// The declared part of an input's events, which may carry more.
 #[derive(Clone, Copy)]
 pub(super) struct Lasting {
     /// The number of fields, which come first.
@@ -123,7 +119,7 @@ pub(super) fn lower(
     time: Option<PositionTime>,
     streams: &Streams<'_>,
     tables: &TiSlice<TableId, Table>,
-) -> Result<Lowered, Unresolved> {
+) -> Result<(Lowered, Operator), Unresolved> {
     let stream = &streams.list[input];
     let time = match (time, &over.windows) {
         (None, windows) if over.first.is_some() || !matches!(windows, WindowsDef::Counting { .. }) => {
@@ -164,11 +160,24 @@ pub(super) fn lower(
     let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
     let owns = Owns::of(&over.own, kind.slices(clock.ty), rows.is_some())?;
     let body = owns.read(&body);
+    let operator = definition::over(OverStream {
+        plan: streams.plan(),
+        name,
+        input: &input,
+        over,
+        kind,
+        time: clock.ty,
+        parts: &parts,
+        keeps: cells.keeps(),
+        schema: &stream.schema,
+        lasting,
+    });
     let lowering = Lowering { name, input, parts, cells, kind, clock, early, rows, top, owns };
-    Ok(match first {
+    let lowered = match first {
         Some(within) => lowering.first(within, &stream.schema, lasting),
         None => lowering.lowered(body)?,
-    })
+    };
+    Ok((lowered, operator))
 }
 
 /// The time of the input's positions.
@@ -189,13 +198,13 @@ impl Clock {
         Clock { ty: of.scalar_type().map(|ty| ty.ty), field: of.name.clone(), shift }
     }
 
-    /// The time of the event's position, of its own type.
+    /// Returns the time of the event's position, of its own type.
     pub fn now(&self) -> Expr {
         let shift = if self.ty == Some(Type::Int) { Value::Int(self.shift) } else { Value::Duration(self.shift) };
         if self.shift == 0 { event(&self.field) } else { event(&self.field) + Expr::from(shift) }
     }
 
-    /// The same as an int.
+    /// Returns the time as an int.
     pub fn units(&self) -> Expr {
         match self.ty {
             Some(Type::Time) => event(&self.field).call(Function::TotalMicroseconds, []) + self.shift,
@@ -204,7 +213,7 @@ impl Clock {
         }
     }
 
-    /// The first boundary after the event of a grid.
+    /// Returns the first boundary after the event of a grid.
     pub fn boundary(&self, every: i64, origin: i64) -> Expr {
         let now = self.units();
         if origin == 0 {
@@ -214,7 +223,7 @@ impl Clock {
     }
 }
 
-/// The parts of a group.
+/// Returns the parts of a group.
 fn parts(over: &OverDef, scope: &mut Scope<'_>) -> Checked<Vec<Part>> {
     check_unique("part of the group", over.by.iter().map(|(name, _)| name.as_str()))?;
     over.by.iter().map(|(name, value)| part(name, value, scope).map_err(|fault| fault.at(value.span))).collect()
@@ -311,7 +320,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The fields of a close.
+    /// Returns the fields of a close.
     pub(super) fn close_schema(&self) -> Schema {
         let mut schema = Schema { fields: self.parts.iter().map(|p| Field::scalar(&p.name, p.ty)).collect() };
         if let Some(time) = self.clock.ty {
@@ -322,7 +331,7 @@ impl Lowering<'_> {
         schema
     }
 
-    /// A transaction on windows that are due.
+    /// Returns a transaction on windows that are due.
     pub(super) fn on(
         &self,
         inputs: Vec<StreamRef>,
@@ -379,7 +388,8 @@ impl Lowering<'_> {
         when(closes, vec![set(WINDOW, column, i64::MAX)])
     }
 
-    /// The table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is aggregated.
+    /// Returns the table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is
+    /// aggregated.
     pub(super) fn windows(&self, time: Type) -> TableDef {
         let mut columns = Vec::new();
         for part in &self.parts {
@@ -406,7 +416,7 @@ impl Lowering<'_> {
         TableDef::new("windows", columns)
     }
 
-    /// Whether a row holds the times of its first and last event.
+    /// Returns whether a row holds the times of its first and last event.
     fn has_bounds(&self) -> bool {
         self.clock.ty.is_some() && matches!(self.kind, Kind::Session { .. } | Kind::Counting { .. })
     }
@@ -502,8 +512,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// How rows are merged, where all events of a group in an epoch are of the same windows: between two boundaries of sliding
-    /// windows there is one slice, and before the earliest end of a session no other begins.
+    /// Returns the merges of rows, if all events of a group in an epoch are of the same windows: between two boundaries
+    /// of sliding windows there is one slice, and before the earliest end of a session no other begins.
     fn merges(&self) -> Option<Merges> {
         let is_plain = self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
         let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
@@ -520,7 +530,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What becomes of the row when its window has closed.
+    /// Returns the statements for a row whose window has closed.
     fn next(&self) -> Vec<Stmt> {
         let delete = stmt(StmtNode::Delete { role: WINDOW.into() });
         let Kind::Sliding { length, every, .. } = self.kind else { return vec![delete] };
@@ -578,7 +588,7 @@ fn early_column(every: i64) -> String {
     format!("early_{every}")
 }
 
-/// Whether a body gives an event somewhere.
+/// Returns whether a body gives an event somewhere.
 fn returns(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match &stmt.node {
         StmtNode::Return { record } => record.is_some(),

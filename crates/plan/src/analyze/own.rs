@@ -14,7 +14,7 @@ use crate::build::{cell, if_else, local};
 use crate::{ColumnDef, Expr, ExprNode, Function, OwnDef, Stmt, StmtNode, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value, format_decimal};
 
-/// What the body of a merge calls the later state.
+/// The name of the later state in the body of a merge.
 const LATER: &str = "later";
 
 /// The aggregates of a window.
@@ -22,7 +22,7 @@ pub(super) struct Owns<'a> {
     list: &'a [OwnDef],
     /// Length and slide of sliding windows.
     slices: Option<(Value, Value)>,
-    /// Whether a window may be without events.
+    /// A flag: whether a window may be without events.
     may_be_empty: bool,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Owns<'a> {
         Ok(Owns { list, slices, may_be_empty })
     }
 
-    /// The columns of the states, and of their records.
+    /// Returns the columns of the states, and of their records.
     pub fn columns(&self) -> Vec<ColumnDef> {
         let mut columns = Vec::new();
         for def in self.list {
@@ -46,7 +46,7 @@ impl<'a> Owns<'a> {
         columns
     }
 
-    /// The statements that add an event.
+    /// Returns the statements that add an event.
     pub fn adds(&self) -> Checked<Vec<Stmt>> {
         let mut body = Vec::new();
         for (number, def) in self.list.iter().enumerate() {
@@ -67,7 +67,7 @@ impl<'a> Owns<'a> {
         Ok(body)
     }
 
-    /// The statements before those of the function: they merge the states of the slices of sliding windows.
+    /// Returns the statements before those of the function: they merge the states of the slices of sliding windows.
     pub fn merges(&self) -> Checked<Vec<Stmt>> {
         let mut body = Vec::new();
         if self.slices.is_none() {
@@ -126,7 +126,7 @@ impl<'a> Owns<'a> {
         Ok(body)
     }
 
-    /// What the statements that this makes call the states, and what users call them.
+    /// Returns the names of the states in generated statements, with the names that users have for them.
     pub fn words(&self) -> Words {
         let mut list = Vec::new();
         for (number, def) in self.list.iter().enumerate() {
@@ -141,7 +141,7 @@ impl<'a> Owns<'a> {
         Words(list)
     }
 
-    /// The function, which reads states as the columns of roles.
+    /// Returns the function, which reads states as the columns of roles.
     pub fn read(&self, function: &[Stmt]) -> Vec<Stmt> {
         rewrite::block(function, &mut |expr| {
             let ExprNode::Cell { role, column } = &expr.node else { return None };
@@ -159,7 +159,7 @@ impl<'a> Owns<'a> {
 pub(super) struct Words(Vec<(String, String)>);
 
 impl Words {
-    /// A text with the names that users know.
+    /// Returns a text with the names that users know.
     pub fn say(&self, text: &str) -> String {
         let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
         let mut said = String::new();
@@ -273,7 +273,7 @@ impl<'a> Floats<'a> {
     }
 }
 
-/// A body of an aggregate, with what stands for its states.
+/// Returns a body of an aggregate, with what stands for its states.
 fn placed(
     body: &[Stmt],
     of: &dyn Fn(&str, &str) -> Option<ExprNode>,
@@ -340,7 +340,8 @@ fn column_of(def: &OwnDef, name: &str) -> String {
     format!("{}__{name}", def.name)
 }
 
-/// The column of records. Its name says what they hold, so that a state does not fit a program which keeps something else.
+/// Returns the column of records. Its name says what they hold, so that a state does not fit a program which keeps
+/// something else.
 fn records(def: &OwnDef) -> String {
     let mut name = format!("{}__of", def.name);
     for of in &def.state {
@@ -354,7 +355,7 @@ fn state_of(number: usize, name: &str) -> String {
     format!("__own{number}_{name}")
 }
 
-/// What a state begins with.
+/// Returns the value that a state begins with.
 fn default(of: &ColumnDef) -> Expr {
     let value = of.default.clone().unwrap_or(Value::Null);
     let text = match (of.ty.ty, value) {

@@ -4,15 +4,16 @@
 //! asked of the event that would be picked if the slice were the window. When a window closes, the event is picked among
 //! those of its slices, the oldest first. So an event is compared with one other, and a close with as many as there are slices.
 
+use super::content;
 use super::writing::{WINDOW, add, assign, column, stmt, when};
 use crate::build::{any, if_else, local, none};
-use crate::{ColumnDef, Expr, ExprNode, Stmt, StmtNode, WindowDef, WindowPart};
+use crate::{ColumnDef, DefinitionPart, Expr, ExprNode, Stmt, StmtNode, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value};
 
-/// More than there can be slices.
+/// A number of rounds that is more than there can be slices.
 pub(super) const ROUNDS: i64 = 1 << 62;
 
-/// Which event is picked.
+/// The event that is picked.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Which {
     First,
@@ -26,10 +27,10 @@ pub(super) enum Which {
 /// An expression over the fields of an event, and its type.
 type Given = (Expr, ColumnType);
 
-/// An event, and what is asked of it.
+/// An event that a window's function picks, and the values that are asked of it.
 struct Pick {
     which: Which,
-    /// What events are compared by. Those of which it is None are left out.
+    /// The value by which events are compared.
     by: Option<Given>,
     values: Vec<Given>,
 }
@@ -37,7 +38,7 @@ struct Pick {
 /// The events that one function picks of its window.
 pub(super) struct Picks {
     list: Vec<Pick>,
-    /// Whether a window may be without events.
+    /// A flag: whether a window may be without events.
     may_be_empty: bool,
 }
 
@@ -46,12 +47,12 @@ impl Picks {
         Picks { list: Vec::new(), may_be_empty }
     }
 
-    /// Whether no event is asked for.
+    /// Returns whether no event is asked for.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// A value of an event. What it stands for is known once all that is asked is.
+    /// Returns a value of an event. What it stands for is known once all that is asked is.
     pub fn value(&mut self, which: Which, by: Option<Given>, value: Given) -> Expr {
         let known = self.list.iter().position(|pick| pick.which == which && pick.by == by);
         let number = known.unwrap_or_else(|| {
@@ -66,11 +67,11 @@ impl Picks {
         });
         let (at, ty) = (pick.before() + at, pick.values[at].1);
         let found = pick.field(&place(number), at, ty);
-        // Where no event has a `by` there is none.
+        // There is none if no event has a `by`.
         if pick.may_be_none() || self.may_be_empty { if_else(local(place(number)).lt(0), none(), found) } else { found }
     }
 
-    /// The columns of the records; `definition` is that of records by slices.
+    /// Returns the columns of the records; `definition` is that of records by slices.
     pub fn columns(&self, definition: &WindowDef) -> Vec<ColumnDef> {
         let of = |pick: &Pick| ColumnDef {
             window: Some(definition.clone()),
@@ -79,18 +80,31 @@ impl Picks {
         self.list.iter().map(of).collect()
     }
 
-    /// The statements that add an event; `slide` is the length of a slice.
+    /// Returns the definition of each column that keeps events.
+    pub fn keeps(&self) -> impl Iterator<Item = DefinitionPart> {
+        self.list.iter().map(|pick| {
+            let values = || pick.by.iter().chain(&pick.values);
+            let text: Vec<String> = values().map(|(value, _)| value.to_string().replace("ev.", "")).collect();
+            let of = |(value, ty): &Given| format!("{ty} {}", content::expression(value));
+            let content = values().map(of).collect::<Vec<_>>().join("\n");
+            let name = pick.column();
+            let content = format!("{name} {} {content}", pick.by.is_some());
+            DefinitionPart::new(name, format!("{} of an event of each slice", text.join(", ")), &content)
+        })
+    }
+
+    /// Returns the statements that add an event; `slide` is the length of a slice.
     pub fn adds(&self, slide: &Value) -> Vec<Stmt> {
         self.list.iter().enumerate().flat_map(|(number, pick)| pick.add(&place(number), slide)).collect()
     }
 
-    /// The statements that pick, before those of the function.
+    /// Returns the statements that pick, before those of the function.
     pub fn choose(&self) -> Vec<Stmt> {
         self.list.iter().enumerate().flat_map(|(number, pick)| pick.choose(number)).collect()
     }
 }
 
-/// The local that says where the record of an event stands.
+/// Returns the local that says where the record of an event stands.
 fn place(number: usize) -> String {
     format!("__pick{number}")
 }
@@ -105,7 +119,8 @@ impl Pick {
         self.by.as_ref().is_some_and(|(_, ty)| ty.nullable)
     }
 
-    /// The name of its column. It says what records hold, so that a state does not fit a program which keeps something else.
+    /// Returns the name of its column. It says what records hold, so that a state does not fit a program which keeps
+    /// something else.
     fn column(&self) -> String {
         let mut name = match self.which {
             Which::First => "first",
@@ -121,19 +136,19 @@ impl Pick {
         name
     }
 
-    /// A value of the record at a place.
+    /// Returns a value of the record at a place.
     fn field(&self, place: &str, field: usize, ty: ColumnType) -> Expr {
         let (at, of) = (Box::new(local(place)), self.before() + self.values.len());
         ExprNode::RecordField { role: WINDOW.into(), column: self.column(), at, of, field, ty }.into()
     }
 
-    /// Where the next record is, of those of a part of the window.
+    /// Returns the place of the next record, among those of a part of the window.
     fn next(&self, part: Option<WindowPart>, after: impl Into<Expr>) -> Expr {
         let (role, column) = (WINDOW.into(), self.column());
         ExprNode::NextRecord { role, column, part, after: Box::new(after.into()) }.into()
     }
 
-    /// Whether a `by` is better than that of the record at a place, if the events are compared.
+    /// Returns a test whether a `by` is better than that of the record at a place, if the events are compared.
     fn is_better(&self, by: Expr, place: &str) -> Option<Expr> {
         let ty = ColumnType::required(self.by.as_ref()?.1.ty);
         let best = || self.field(place, 0, ty);

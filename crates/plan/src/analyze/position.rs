@@ -1,4 +1,4 @@
-//! Where the events of a stream hold the time of their position.
+//! The fields in which the events of a stream hold the time of their position.
 
 use super::fault::{Checked, Fault};
 use crate::program::{Expr, Node, Stmt};
@@ -18,8 +18,8 @@ pub(super) struct PositionTime {
     pub shift: i64,
 }
 
-/// The field of a stream's events that holds the time of their positions, if all of them hold it in one. A field has it
-/// where it is the source's event time, or the end of a window, and was passed on as it is.
+/// Returns the field of a stream's events that holds the time of their positions, if all of them hold it in one. A
+/// field has it where it is the source's event time, or the end of a window, and was passed on as it is.
 pub(super) fn time(
     streams: &TiSlice<StreamId, Stream>,
     transactions: &TiSlice<TransactionId, Option<Transaction>>,
@@ -47,7 +47,10 @@ pub(super) fn time(
         Origin::Filter { input, .. } => of(*input),
         Origin::Map { input, fields, .. } => {
             let time = of(*input)?;
-            let field = fields.iter().position(|field| passes(field, time.field))?;
+            let holds = |field: &usize| passes(&fields[*field], time.field);
+            // The one that was made for it, as late events have it there, too.
+            let made = streams[stream].schema.fields.iter().position(|field| field.name == POSITION_TIME);
+            let field = made.filter(holds).or_else(|| (0..fields.len()).find(holds))?;
             Some(PositionTime { field, ..time })
         }
         Origin::Aborted(id) => of_inputs(*id).map(|(_, time)| time),
@@ -78,8 +81,8 @@ pub(super) fn time(
     }
 }
 
-/// The windows, joins and batches from whose results of an instant the events of a stream follow: the transactions that run
-/// on these first.
+/// Returns the windows, joins and batches from whose results of an instant the events of a stream follow: the
+/// transactions that run on these first.
 fn windows(
     streams: &TiSlice<StreamId, Stream>,
     transactions: &TiSlice<TransactionId, Option<Transaction>>,
@@ -119,7 +122,7 @@ pub(super) fn check_declared(
         .hint("declare it after what it takes its events from"))
 }
 
-/// The first field that holds the time in each record that `record` picks out of a body.
+/// Returns the first field that holds the time in each record that `record` picks out of a body.
 fn passed<'a>(
     body: &'a [Stmt],
     time: PositionTime,
@@ -161,7 +164,7 @@ pub(super) fn each_mut(body: &mut Vec<Stmt>, visit: &mut dyn FnMut(&mut Vec<Stmt
     }
 }
 
-/// Whether a field is the time, as it is.
+/// Returns whether a field is the time, unchanged.
 pub(super) fn passes(field: &OutputField, time: usize) -> bool {
     matches!(field, OutputField::Value(Expr { node: Node::Field(field), .. }) if *field == time)
 }

@@ -14,7 +14,7 @@ pub(crate) const CANNOT_FAIL: &str = "cannot fail";
 pub(super) struct Reasons {
     texts: Vec<String>,
     never: bool,
-    /// Whether no reason is told: all ids are that of [`Reasons::never`].
+    /// A flag: whether no reason is told, so that all ids are that of [`Reasons::never`].
     untold: bool,
 }
 
@@ -24,7 +24,7 @@ impl Reasons {
         Reasons { untold: true, ..Reasons::default() }
     }
 
-    /// The id of a text.
+    /// Returns the id of a text.
     pub fn id(&mut self, text: impl Into<String>) -> ReasonId {
         let text = text.into();
         let index = self.texts.iter().position(|t| *t == text).unwrap_or_else(|| {
@@ -34,18 +34,18 @@ impl Reasons {
         if self.untold { self.never() } else { index as ReasonId }
     }
 
-    /// The id for a point that cannot fail: some valid one.
+    /// Returns the id for a point that cannot fail: some valid one.
     pub fn never(&mut self) -> ReasonId {
         self.never = true;
         0
     }
 
-    /// The first text.
+    /// Returns the first text.
     pub fn first(&self) -> Option<&str> {
         self.texts.first().map(String::as_str)
     }
 
-    /// All texts. Never empty where an id was given out, so that every id is an index.
+    /// Returns all texts. Never empty where an id was given out, so that every id is an index.
     pub fn finish(mut self) -> Vec<String> {
         if self.texts.is_empty() && self.never {
             self.texts.push(CANNOT_FAIL.into());

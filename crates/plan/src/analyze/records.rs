@@ -17,11 +17,11 @@ enum Draft<'e> {
     List(usize),
 }
 
-/// What is known of an output: `committed`, a name given to `emit`, or a map's stream.
+/// The facts about an output: `committed`, a name given to `emit`, or a map's stream.
 struct Output {
     /// None for `committed` and maps.
     name: Option<String>,
-    /// Of its first record.
+    /// The schema declared by its first record.
     declared: Option<Schema>,
     event_time_name: Option<String>,
     schema: Schema,
@@ -43,8 +43,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// The fields of a record of the output called `name`, for [`crate::program`]; empty in the
-    /// first round.
+    /// Returns the fields of a record of the output called `name`, for [`crate::program`]; empty in the first round.
     pub fn record(&mut self, scope: &mut Scope<'_>, name: Option<&str>, record: &Record) -> Checked<Vec<OutputField>> {
         check_unique("field", record.fields.iter().map(|(n, _)| n.as_str()))?;
         let drafts = drafts(scope, record)?;
@@ -60,7 +59,7 @@ impl Outputs {
         Ok(Vec::new())
     }
 
-    /// The index of the emission called `name` among the emissions.
+    /// Returns the index of the emission called `name` among the emissions.
     pub fn emit_index(&self, name: &str) -> usize {
         let emits = self.outputs.iter().filter(|o| o.name.is_some());
         emits.take_while(|o| o.name.as_deref() != Some(name)).count()
@@ -75,7 +74,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The schemas, in the order of first use.
+    /// Returns the schemas, in the order of first use.
     pub fn finish(self) -> Vec<Settled> {
         let settled = |o: Output| Settled { name: o.name, schema: o.schema, event_time: o.event_time };
         self.outputs.into_iter().map(settled).collect()
@@ -100,7 +99,7 @@ impl Output {
         })
     }
 
-    /// How messages call its records.
+    /// Returns the words for its records in messages.
     fn records(&self) -> String {
         self.name.as_ref().map_or("the records returned".into(), |n| format!("the records emitted as '{n}'"))
     }

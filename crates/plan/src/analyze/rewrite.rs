@@ -2,10 +2,10 @@
 
 use crate::{Expr, ExprNode, Record, Stmt, StmtNode};
 
-/// What stands in an expression's place, if something else does.
+/// A function that replaces an expression, if it returns one.
 pub(super) type Replace<'a> = &'a mut dyn FnMut(&Expr) -> Option<ExprNode>;
 
-/// The statements, with each outermost expression that is replaced.
+/// Returns the statements, with each outermost expression that is replaced.
 pub(super) fn block(statements: &[Stmt], replace: Replace<'_>) -> Vec<Stmt> {
     statements.iter().map(|s| Stmt { node: statement(&s.node, replace), span: s.span }).collect()
 }
@@ -44,7 +44,7 @@ fn named(values: Vec<(String, Expr)>, replace: Replace<'_>) -> Vec<(String, Expr
     values.into_iter().map(|(name, value)| (name, expression(&value, replace))).collect()
 }
 
-/// The expression, with each outermost part that is replaced.
+/// Returns the expression, with each outermost part that is replaced.
 pub(super) fn expression(expr: &Expr, replace: Replace<'_>) -> Expr {
     if let Some(node) = replace(expr) {
         return Expr { node, span: expr.span };
@@ -56,7 +56,7 @@ pub(super) fn expression(expr: &Expr, replace: Replace<'_>) -> Expr {
     expr
 }
 
-/// The expression without its places in the source text, to be compared.
+/// Returns the expression without its places in the source text, to be compared.
 pub(super) fn placeless(expr: &Expr) -> Expr {
     let mut expr = Expr { span: None, ..expr.clone() };
     for operand in operands(&mut expr.node) {
@@ -76,7 +76,10 @@ fn operands(node: &mut ExprNode) -> Vec<&mut Expr> {
         | ExprNode::Exists(_)
         | ExprNode::Rows(_)
         | ExprNode::Length(_) => vec![],
-        ExprNode::Unary { value, .. } | ExprNode::Fitted { value, .. } | ExprNode::Period { time: value, .. } => {
+        ExprNode::Unary { value, .. }
+        | ExprNode::Fitted { value, .. }
+        | ExprNode::Period { time: value, .. }
+        | ExprNode::DatePart { time: value, .. } => {
             vec![value]
         }
         ExprNode::IsNull(value) | ExprNode::OrZero(value) => vec![value],

@@ -20,37 +20,37 @@ pub(super) struct RoleDraft {
     /// The role with a row of this one for each of its rows.
     pub each: Option<RoleId>,
     pub access: AccessDef,
-    /// Which rows of the table, where it is not one row.
+    /// The rows of the table, where it is not one row.
     pub selection: Selection,
 }
 
 impl RoleDraft {
-    /// Whether the key can be null.
+    /// Returns whether the key can be null.
     pub fn key_nullable(&self) -> bool {
         self.key.iter().any(|k| k.ty.nullable)
     }
 
-    /// Whether a read of a missing row aborts.
+    /// Returns whether a read of a missing row aborts.
     pub fn aborts_when_missing(&self) -> bool {
         matches!(self.access, AccessDef::Row | AccessDef::Read | AccessDef::All)
     }
 
-    /// Whether a write to a missing row inserts it.
+    /// Returns whether a write to a missing row inserts it.
     pub fn create(&self) -> bool {
         self.access == AccessDef::Create
     }
 
-    /// Whether it is rows of its table, and not one row.
+    /// Returns whether it is rows of its table, and not one row.
     pub fn is_scan(&self) -> bool {
         self.access == AccessDef::All
     }
 
-    /// Whether its rows may be written.
+    /// Returns whether its rows may be written.
     pub fn writable(&self) -> bool {
         matches!(self.access, AccessDef::Row | AccessDef::Create | AccessDef::All)
     }
 
-    /// The role, with what the body does with it.
+    /// Returns the role, with what the body does with it.
     pub fn finish(self, usage: Usage, reasons: &mut Reasons) -> Role {
         Role {
             missing: if self.aborts_when_missing() { Missing::Abort } else { Missing::Default },
@@ -72,7 +72,7 @@ impl RoleDraft {
     }
 }
 
-/// The roles of a transaction.
+/// Returns the roles of a transaction.
 pub(super) fn roles(
     def: &TransactionDef,
     event: &Schema,
@@ -130,7 +130,7 @@ fn draft(
     Ok(RoleDraft { name, table, key, over, each, access, selection })
 }
 
-/// Where a missing row is read as the defaults, every column needs one.
+/// Checks that every column has a default, if a missing row is read as the defaults.
 fn check_defaults(def: &RoleDef, table: &Table) -> Checked<()> {
     if !matches!(def.access, AccessDef::Create | AccessDef::ReadDefault) {
         return Ok(());
@@ -161,7 +161,8 @@ fn key(def: &RoleDef, table: &Table, scope: &mut Scope<'_>) -> Checked<Vec<Typed
     parts.map(|(expr, &column)| key_part(def, table, column, expr, scope).map_err(|f| f.at(expr.span))).collect()
 }
 
-/// One part of a key. It must not fail, since keys are resolved before the transaction runs, unless it reads rows.
+/// Types one part of a key. It must not fail, since keys are resolved before the transaction runs, unless it reads
+/// rows.
 fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mut Scope<'_>) -> Checked<Typed> {
     scope.reasons = Reasons::untold();
     let value = scope.expression(expr)?;
@@ -187,7 +188,7 @@ fn key_part(def: &RoleDef, table: &Table, column: usize, expr: &Expr, scope: &mu
     }
     let key = scope.store(value, wanted, expr, &format!("key column '{}'", column.name))?;
     match scope.reasons.first() {
-        // What it reads may be missing.
+        // The row that it reads may be missing.
         Some(_) if reads_rows => Ok(Typed { ty: ColumnType::optional(key.ty.ty), ..key }),
         Some(reason) => Err(Fault::new(format!("the key of role '{}' could fail: {reason}", def.name))
             .hint("compute the key in a map, and run the transaction on the mapped stream")),

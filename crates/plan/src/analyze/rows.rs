@@ -13,8 +13,8 @@
 
 use super::cells::Kind;
 use super::fault::{Checked, Fault};
-use super::over::{Lowering, ORDER, Part};
-use super::writing::{WINDOW, column, set, stmt, when};
+use super::over::{Lowering, Part};
+use super::writing::{ORDER, WINDOW, column, set, stmt, when};
 use crate::build::{cell, event, exists, if_else};
 use crate::{
     AccessDef, Bound, DueField, Expr, ExprNode, Function, OverDef, RoleDef, Stmt, StmtNode, StreamRef, Table, TableDef,
@@ -26,7 +26,7 @@ use typed_index_collections::TiSlice;
 /// The role of the row that holds the next boundary.
 const GRID: &str = "grid";
 
-/// What such windows have beside others.
+/// The additional parts of windows that have rows without events.
 pub(super) struct Rows {
     pub grid: TableDef,
     pub schema: Schema,
@@ -100,7 +100,7 @@ pub(super) fn of(
 }
 
 impl Lowering<'_> {
-    /// What opens windows for rows without events.
+    /// Returns the parts that open windows for rows without events.
     pub(super) fn rows(&self, of: &Of) -> Rows {
         let (length, every, origin) = match self.kind {
             Kind::Tumbling { length, origin } => (length, length, origin),
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A group's row, by the key of a row of the table. The boundary itself has no key.
+    /// Returns a group's row, by the key of a row of the table. The boundary itself has no key.
     fn role_of_row(&self) -> RoleDef {
         let mut key: Vec<Expr> = Vec::new();
         for part in &self.parts {
@@ -176,8 +176,8 @@ impl Lowering<'_> {
     }
 }
 
-/// The column with the first boundary at which rows without events have a result. A state does not fit a program with
-/// windows of another kind.
+/// Returns the column with the first boundary at which rows without events have a result. A state does not fit a
+/// program with windows of another kind.
 fn from_column(length: i64, every: i64, origin: i64) -> String {
     format!("from_{length}_{every}_{origin}")
 }

@@ -1,4 +1,4 @@
-//! What an expression can see, and what it records: reasons, and the cells that it read.
+//! The names that an expression can use, and what it records: reasons, and the cells that it read.
 
 use super::fault::{Checked, Fault};
 use super::position::PositionTime;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type};
 use typed_index_collections::TiSlice;
 
-/// Where an expression stands, which decides what it can see beside the event.
+/// The site of an expression, which decides what it can use beside the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Site {
     /// A filter or map: the event alone.
@@ -30,7 +30,7 @@ pub(super) struct ActiveLoop {
     pub id: LoopId,
 }
 
-/// What the body did with a role so far.
+/// The use of a role by the body so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     pub reads: BTreeSet<usize>,
@@ -54,9 +54,9 @@ pub(super) struct Scope<'a> {
     pub event: &'a Schema,
     /// The field that holds their time, and what is added to it.
     pub event_time: Option<PositionTime>,
-    /// Whether some of them are late, and hold another time than that of their position.
+    /// A flag: whether some of them are late, and hold another time than that of their position.
     pub is_late: bool,
-    /// Whether the events come straight from sources. Others carry their lists unopened.
+    /// A flag: whether the events come straight from sources. Others carry their lists unopened.
     pub lists_open: bool,
     pub tables: &'a TiSlice<TableId, Table>,
     pub roles: &'a [RoleDraft],
@@ -69,7 +69,7 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// A scope that sees the event alone.
+    /// Makes a scope that sees the event alone.
     pub fn new(site: Site, event: &'a Schema, lists_open: bool) -> Self {
         Scope {
             site,
@@ -87,7 +87,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The scope of a transaction's body.
+    /// Returns the scope of a transaction's body.
     pub fn body(
         event: &'a Schema,
         lists_open: bool,
@@ -106,14 +106,14 @@ impl<'a> Scope<'a> {
         self.reasons = Reasons::default();
     }
 
-    /// A field of the event.
+    /// Returns a field of the event.
     pub fn field(&self, name: &str) -> Checked<(usize, &'a Field)> {
         let names = self.event.fields.iter().map(|f| f.name.as_str());
         let index = self.event.index_of(name).ok_or_else(|| Fault::unknown("event field", name, names))?;
         Ok((index, &self.event.fields[index]))
     }
 
-    /// A list field whose elements or length are wanted.
+    /// Returns a list field whose elements or length are wanted.
     pub fn open_list(&self, name: &str) -> Checked<(usize, &'a ListItem)> {
         let (index, field) = self.field(name)?;
         let FieldType::List(item) = &field.ty else {
@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
         Ok((index, item))
     }
 
-    /// A scalar field as an expression.
+    /// Returns a scalar field as an expression.
     pub fn event_field(&self, name: &str) -> Checked<Typed> {
         let (index, field) = self.field(name)?;
         match field.ty {
@@ -137,7 +137,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A field of a loop's element.
+    /// Returns a field of a loop's element.
     pub fn element(&self, variable: &str, field: &str) -> Checked<Typed> {
         let Some(around) = self.loops.iter().rev().find(|l| l.variable == variable) else {
             return Err(Fault::new(format!("'{variable}' is not the variable of a loop around this")));
@@ -158,7 +158,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A local variable, or the variable of a loop over plain values.
+    /// Returns a local variable, or the variable of a loop over plain values.
     pub fn local(&self, name: &str) -> Checked<Typed> {
         if self.loops.iter().any(|l| l.variable == name) {
             return self.element(name, "");
@@ -176,7 +176,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A role, and the loop whose element chooses its row.
+    /// Returns a role, and the loop whose element chooses its row.
     pub fn role(&self, name: &str) -> Checked<(RoleId, Option<LoopId>)> {
         let Some(id) = self.roles.iter().position(|r| r.name == name) else {
             return Err(match self.site {
@@ -206,12 +206,12 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The table of a role.
+    /// Returns the table of a role.
     pub fn table(&self, role: RoleId) -> &'a Table {
         &self.tables[self.roles[role].table]
     }
 
-    /// A column of a role's table.
+    /// Returns a column of a role's table.
     pub fn column(&self, role: RoleId, name: &str) -> Checked<usize> {
         let table = self.table(role);
         let names = table.columns.iter().map(|c| c.name.as_str());
@@ -222,7 +222,7 @@ impl<'a> Scope<'a> {
             .ok_or_else(|| Fault::unknown(format_args!("column in table '{}' called", table.name), name, names))
     }
 
-    /// The cell of a role as an expression; notes the read.
+    /// Returns the cell of a role as an expression; notes the read.
     pub fn cell(&mut self, role: &str, column: &str) -> Checked<Typed> {
         let (role, element) = self.role(role)?;
         let index = self.column(role, column)?;
@@ -234,7 +234,7 @@ impl<'a> Scope<'a> {
         Ok(self.read(role, element, index))
     }
 
-    /// A cell as an expression, of a window too; notes the read.
+    /// Returns a cell as an expression, of a window too; notes the read.
     pub fn read(&mut self, role: RoleId, element: Option<LoopId>, column: usize) -> Typed {
         self.usage[role].reads.insert(column);
         // Chosen rows exist before the transaction, when keys are read.
@@ -249,13 +249,13 @@ impl<'a> Scope<'a> {
         Typed { ty, node: Node::Cell { role, element, column } }
     }
 
-    /// Whether a role's row exists.
+    /// Returns an expression for whether a role's row exists.
     pub fn exists(&self, role: &str) -> Checked<Typed> {
         let (role, element) = self.role(role)?;
         Ok(Typed { ty: Type::Bool.into(), node: Node::Exists { role, element } })
     }
 
-    /// A role that is rows of its table, not one.
+    /// Returns a role that is rows of its table, not one.
     pub fn scan(&self, name: &str) -> Checked<RoleId> {
         let names = self.roles.iter().map(|r| r.name.as_str());
         let id = self.roles.iter().position(|r| r.name == name).ok_or_else(|| Fault::unknown("role", name, names))?;
@@ -266,18 +266,18 @@ impl<'a> Scope<'a> {
         Ok(id)
     }
 
-    /// How many rows a role has.
+    /// Returns an expression for the number of a role's rows.
     pub fn rows(&self, role: &str) -> Checked<Typed> {
         Ok(Typed { ty: Type::Int.into(), node: Node::Rows { role: self.scan(role)? } })
     }
 
-    /// From here on the role can fail for want of its row.
+    /// Notes that the role can fail for want of its row, from here on.
     pub fn no_row(&mut self, role: RoleId) {
         let text = format!("no row in {} for {}", self.table(role).name, self.roles[role].name);
         self.usage[role].no_row = Some(self.reasons.id(text));
     }
 
-    /// From here on the role can fail for want of its key, if that can be null.
+    /// Notes that the role can fail for want of its key, if that can be null, from here on.
     pub fn no_key(&mut self, role: RoleId) {
         if self.roles[role].key_nullable() {
             let text = format!("key of {} is None", self.roles[role].name);
@@ -285,7 +285,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// From here on the role can fail because its row is there.
+    /// Notes that the role can fail because its row is there, from here on.
     pub fn row_exists(&mut self, role: RoleId) {
         let text = format!("row exists in {} for {}", self.table(role).name, self.roles[role].name);
         self.usage[role].row_exists = Some(self.reasons.id(text));

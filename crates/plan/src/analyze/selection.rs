@@ -7,7 +7,7 @@ use crate::program::Expr as Typed;
 use crate::{Condition, ConditionDef, Expr, ExprNode, Order, OrderDef, RoleDef, Selection, Table, Test, TestDef};
 use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, Type};
 
-/// The selection of a role on `table`; `scope` sees the event and the earlier roles.
+/// Returns the selection of a role on `table`; `scope` sees the event and the earlier roles.
 pub(super) fn selection(def: &RoleDef, table: &Table, scope: &mut Scope<'_>) -> Checked<Selection> {
     let mut chooser = Chooser { role: &def.name, table, scope };
     let conditions = def.selection.conditions.iter().map(|condition| chooser.condition(condition));
@@ -66,8 +66,8 @@ impl Chooser<'_, '_> {
         Ok(column)
     }
 
-    /// What a column is compared with. It must not fail, since the rows are found before the transaction runs, unless it reads
-    /// rows itself.
+    /// Returns the value that a column is compared with. It must not fail, since the rows are found before the
+    /// transaction runs, unless it reads rows itself.
     fn value(&mut self, column: usize, expr: &Expr) -> Checked<Typed> {
         let column = &self.table.columns[column];
         self.scope.reasons = Reasons::untold();
@@ -84,7 +84,7 @@ impl Chooser<'_, '_> {
         let reads_rows = value.reads_rows();
         let value = self.scope.store(value, wanted, expr, &target)?;
         if reads_rows {
-            // What it reads may be missing.
+            // The row that it reads may be missing.
             return Ok(Typed { ty: ColumnType::optional(value.ty.ty), ..value });
         }
         match self.scope.reasons.first() {

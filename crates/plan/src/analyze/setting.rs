@@ -3,23 +3,23 @@
 //! It is an int in any case; its name says what event times are.
 
 use super::fault::{Checked, Fault};
-use crate::{Expr, Function};
-use tidemill_model::{ColumnType, Type};
+use crate::{Expr, Function, OriginDef, Plan};
+use tidemill_model::{ColumnType, Type, Value};
 
 const DUE_TIME: &str = "due_time";
 const DUE_INT: &str = "due_int";
 
-/// Its name; `time` is the type of event times.
+/// Returns its name; `time` is the type of event times.
 pub(super) fn column(time: Type) -> &'static str {
     if time == Type::Int { DUE_INT } else { DUE_TIME }
 }
 
-/// Whether a column says when a row is due.
+/// Returns whether a column says when a row is due.
 pub(super) fn is_due(column: &str) -> bool {
     column == DUE_TIME || column == DUE_INT
 }
 
-/// What it is set to for a wake at `at`; `ty` is the type of the time that was asked for.
+/// Returns the value of the column for a wake at `at`; `ty` is the type of the time that was asked for.
 pub(super) fn setting(at: &Expr, ty: ColumnType, column: &str) -> Checked<Expr> {
     let units = match ty.ty {
         _ if ty.nullable => {
@@ -37,4 +37,16 @@ pub(super) fn setting(at: &Expr, ty: ColumnType, column: &str) -> Checked<Expr> 
         }
     };
     Ok(Expr { span: at.span, ..units })
+}
+
+/// The type of event times.
+pub(super) fn time(plan: &Plan) -> Option<Type> {
+    plan.streams.iter().find_map(|stream| match &stream.origin {
+        OriginDef::Source { schema, event_time, .. } => {
+            let field = schema.index_of(event_time.as_deref()?)?;
+            schema.fields[field].scalar_type().map(|ty| ty.ty)
+        }
+        OriginDef::Every { period, .. } => Some(if matches!(period, Value::Int(_)) { Type::Int } else { Type::Time }),
+        OriginDef::Filter { .. } | OriginDef::Map { .. } | OriginDef::Batch { .. } => None,
+    })
 }

@@ -11,13 +11,13 @@ use crate::visit::reachable;
 use crate::{Expr, ExprNode, Function, LocalId, LoopId, ReasonId, Record, RoleId, Stmt, StmtNode};
 use tidemill_model::{ColumnType, Type, Value};
 
-/// The name of the local with the number of the row at hand, of a role that is all rows of its table. No local of a body
-/// has such a name.
+/// Returns the name of the local with the number of the row at hand, of a role that is all rows of its table. No local
+/// of a body has such a name.
 pub(super) fn row_number(role: &str) -> String {
     format!("{role}.number")
 }
 
-/// One pass over a body.
+/// The state of a pass over the statements of a body.
 pub(super) struct Body<'b, 'a> {
     pub scope: &'b mut Scope<'a>,
     pub outputs: &'b mut Outputs,
@@ -28,13 +28,13 @@ pub(super) struct Body<'b, 'a> {
 }
 
 impl<'b, 'a> Body<'b, 'a> {
-    /// A pass that starts at the top.
+    /// Makes a pass that starts at the top.
     pub fn new(scope: &'b mut Scope<'a>, outputs: &'b mut Outputs) -> Self {
         scope.restart();
         Body { scope, outputs, loops: Vec::new(), depth: 0 }
     }
 
-    /// The statements of a block that can be reached.
+    /// Returns the statements of a block that can be reached.
     pub fn block(&mut self, block: &[Stmt]) -> Checked<Vec<TypedStmt>> {
         reachable(block).iter().map(|s| self.statement(s).map_err(|fault| fault.at(s.span))).collect()
     }
@@ -101,7 +101,7 @@ impl<'b, 'a> Body<'b, 'a> {
         Ok(TypedStmt::Assign { local, value })
     }
 
-    /// A role that is about to be written.
+    /// Returns a role that is about to be written.
     fn written(&mut self, name: &str) -> Checked<(RoleId, Option<LoopId>)> {
         let (role, element) = self.scope.role(name)?;
         if !self.scope.roles[role].writable() {
@@ -141,12 +141,12 @@ impl<'b, 'a> Body<'b, 'a> {
         Ok(self.setting(role, element, column, value))
     }
 
-    /// A value for a column of a role's row.
+    /// Returns a value for a column of a role's row.
     fn cell_value(&mut self, role: RoleId, column: usize, value: &Expr) -> Checked<Typed> {
         let typed = self.scope.expression(value)?;
         let column = &self.scope.table(role).columns[column];
         let target = format!("{}.{}", self.scope.roles[role].name, column.name);
-        // Of records, all may be dropped at once.
+        // Windows of records may be set: all records are dropped at once.
         if column.window.is_some_and(|window| !window.is_of_records()) {
             return Err(Fault::new(format!("{target} is a window and cannot be set"))
                 .hint(format!("add a value: {target}.add(value)")));
@@ -194,7 +194,8 @@ impl<'b, 'a> Body<'b, 'a> {
         Ok(TypedStmt::Delete { role, element })
     }
 
-    /// `name` is the role of the row that says when to wake ([`super::wakes`]), or one that cannot be written.
+    /// Types a wake. `name` is the role of the row that says when to wake ([`super::wakes`]), or one that cannot be
+    /// written.
     fn wake(&mut self, name: &str, at: Option<&Expr>) -> Checked<TypedStmt> {
         let (role, _) = self.written(name)?;
         let column = self.scope.table(role).columns.iter().map(|column| column.name.clone()).find(|c| is_due(c));
@@ -243,7 +244,7 @@ impl<'b, 'a> Body<'b, 'a> {
         Ok(TypedStmt::ForRange { local, start, stop, step, body })
     }
 
-    /// A loop over the numbers of the rows, which passes over those that are gone.
+    /// Returns a loop over the numbers of the rows, which passes over those that are gone.
     fn for_rows(&mut self, name: &str, body: &[Stmt]) -> Checked<TypedStmt> {
         let role = self.scope.scan(name)?;
         if self.scope.scanned.contains(&role) {

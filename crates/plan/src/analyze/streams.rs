@@ -2,7 +2,6 @@
 //! they are found again.
 
 use super::batches::batches;
-use super::changes;
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
 use super::limits;
@@ -11,15 +10,20 @@ use super::records::Outputs;
 use super::scope::{Scope, Site};
 use super::transactions::with_reason;
 use super::types::{check_schema, event_time};
-use crate::program::{self, Node};
-use crate::{Expr, Origin, OriginDef, OutputField, Plan, Record, Stream, StreamDef, StreamId, StreamRef, bad_schema};
+use super::{changes, expire};
+use crate::program::{self, KEYS_MAX_MAX, Node};
+use crate::{
+    Ahead, CallerAt, CallerFields, Expr, Origin, OriginDef, OutputField, Plan, Record, Stream, StreamDef, StreamId,
+    StreamRef, bad_schema,
+};
 use std::collections::HashMap;
-use tidemill_model::{Field, Schema, SourceId};
+use tidemill_model::civil::span_text;
+use tidemill_model::{Field, Schema, SourceId, Type};
 use typed_index_collections::TiVec;
 
-/// Why a reference leads to no stream.
+/// The reason why a reference leads to no stream.
 pub(super) enum Unresolved {
-    /// What it refers to was itself refused, and said so.
+    /// The stream that it refers to was itself refused, and said so.
     Broken,
     /// The reference is wrong.
     Wrong(Fault),
@@ -35,11 +39,11 @@ impl From<Fault> for Unresolved {
 pub(super) struct Streams<'a> {
     plan: &'a Plan,
     pub list: TiVec<StreamId, Stream>,
-    /// For look-ups only; its order is never seen.
+    /// The ids by reference, for look-ups only; the order is never seen.
     ids: HashMap<StreamRef, StreamId>,
 }
 
-/// What a new stream is, apart from its number.
+/// A new stream, apart from its number.
 pub(super) struct NewStream {
     pub name: String,
     pub schema: Schema,
@@ -50,12 +54,17 @@ pub(super) struct NewStream {
 }
 
 impl<'a> Streams<'a> {
-    /// No streams yet.
+    /// Makes an empty set of streams.
     pub fn new(plan: &'a Plan) -> Self {
         Streams { plan, list: TiVec::new(), ids: HashMap::new() }
     }
 
-    /// The id of the stream that comes after the next `others` streams.
+    /// Returns the plan that they are of.
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// Returns the id of the stream that comes after the next `others` streams.
     pub fn id_after(&self, others: usize) -> StreamId {
         (self.list.len() + others).into()
     }
@@ -75,14 +84,15 @@ impl<'a> Streams<'a> {
         self.ids.remove(reference);
     }
 
-    /// The stream that a reference means.
+    /// Returns the stream that a reference means.
     pub fn resolve(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
         use StreamRef::*;
-        let of_changes = match reference {
+        let of_table = match reference {
             Changes(table) => Some(Committed(changes::name(table))),
+            Expired(table) => Some(Committed(expire::name(table))),
             _ => None,
         };
-        if let Some(&id) = self.ids.get(of_changes.as_ref().unwrap_or(reference)) {
+        if let Some(&id) = self.ids.get(of_table.as_ref().unwrap_or(reference)) {
             return Ok(id);
         }
         let (plan, ids) = (self.plan, &self.ids);
@@ -95,6 +105,8 @@ impl<'a> Streams<'a> {
                     .hint("declare a transaction with role.wake(at) before"),
                 Changes(table) => Fault::new(format!("the changes of '{table}' are no stream"))
                     .hint("declare the table with changes=True, and before it is used a transaction that writes it"),
+                Expired(table) => Fault::new(format!("the rows of '{table}' do not expire"))
+                    .hint("declare the table with expire=, such as expire=\"15m\""),
                 Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
                     Fault::unknown("transaction", name, plan.transactions.iter().map(|t| t.name.as_str()))
                 }
@@ -138,7 +150,7 @@ impl<'a> Streams<'a> {
         self.list.iter().filter_map(move |s| s.name.strip_prefix(&prefix))
     }
 
-    /// The stream that something other than a sink takes its events from.
+    /// Returns the stream that something other than a sink takes its events from.
     pub fn input(&self, reference: &StreamRef) -> Result<StreamId, Unresolved> {
         let id = self.resolve(reference)?;
         match self.list[id].origin {
@@ -160,7 +172,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Whether the events of a stream come from a source without a transaction between.
+    /// Returns whether the events of a stream come from a source without a transaction between.
     pub fn starts_at_source(&self, id: StreamId) -> bool {
         self.list[self.list[id].root].origin.is_of_source()
     }
@@ -198,7 +210,9 @@ impl<'a> Streams<'a> {
     }
 
     fn source(&mut self, def: &StreamDef, source: SourceId) -> Checked<()> {
-        let OriginDef::Source { schema, event_time: time, lateness, anchored, remembers } = &def.origin else {
+        let OriginDef::Source { schema, event_time: time, lateness, anchored, remembers, keys_max, ahead, caller } =
+            &def.origin
+        else {
             unreachable!("a source")
         };
         let (lateness, anchored) = (*lateness, *anchored);
@@ -225,19 +239,30 @@ impl<'a> Streams<'a> {
                 return Err(Fault::new("it has a field 'idempotency_key', and its calls have keys of this name")
                     .hint("rename the field"));
             }
-            if time.is_some() && !anchored {
-                return Err(Fault::new(
-                    "it keeps the answers of its calls, but its events bring a time, as no calls do",
-                )
-                .hint("declare it with app.requests(...)"));
+        }
+        if let Some(most) = *keys_max {
+            if remembers.is_none() {
+                return Err(Fault::new("it has a number of keys, but keeps no answers").hint("give remember= too"));
             }
+            if !(1..=KEYS_MAX_MAX).contains(&most) {
+                return Err(
+                    Fault::new(format!("it keeps {most} keys")).hint(format!("give a number from 1 to {KEYS_MAX_MAX}"))
+                );
+            }
+        }
+        check_ahead(*ahead, schema, time.filter(|_| !anchored))?;
+        let caller = caller_at(caller, schema)?;
+        if !caller.is_none() && time.is_some() && !anchored {
+            return Err(Fault::new("it has a field for the caller, but its events bring a time, as no calls do")
+                .hint("declare it with app.requests(...)"));
         }
         let id = self.list.next_key();
         let name = &def.name;
         let own_time = time.filter(|_| !anchored && self.takes_late(name));
         let late = self.id_after(if own_time.is_some() { 3 } else { 1 });
         let bad = self.id_after(if own_time.is_some() { 1 } else { 2 });
-        let origin = Origin::Source { source, lateness, anchored, remembers: *remembers, late, bad };
+        let (remembers, keys_max, ahead) = (*remembers, *keys_max, *ahead);
+        let origin = Origin::Source { source, lateness, anchored, remembers, keys_max, ahead, caller, late, bad };
         let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
         self.add(StreamRef::Named(name.clone()), main);
         if own_time.is_none() {
@@ -264,7 +289,7 @@ impl<'a> Streams<'a> {
         Ok(())
     }
 
-    /// Whether the late events of a source are an input.
+    /// Returns whether the late events of a source are an input.
     fn takes_late(&self, source: &str) -> bool {
         let is_late = |input: &StreamRef| matches!(input, StreamRef::Late(name) if name == source);
         let derives = |stream: &StreamDef| match &stream.origin {
@@ -352,5 +377,42 @@ impl<'a> Streams<'a> {
             root,
         };
         self.add(StreamRef::Failed(name.clone()), failed);
+    }
+}
+
+/// Finds the fields that say who makes a call.
+fn caller_at(fields: &CallerFields, schema: &Schema) -> Checked<CallerAt> {
+    let find = |name: &Option<String>| -> Checked<Option<usize>> {
+        let Some(name) = name else { return Ok(None) };
+        let Some(at) = schema.fields.iter().position(|field| field.name == *name) else {
+            return Err(Fault::new(format!("it has no field '{name}' for the caller")).hint("declare the field"));
+        };
+        match schema.fields[at].scalar_type() {
+            Some(scalar) if scalar.ty == Type::Str => Ok(Some(at)),
+            _ => Err(Fault::new(format!("its field '{name}' says who calls, and is no text"))
+                .hint("declare it as a str, or as str | None where calls of nobody known are taken")),
+        }
+    };
+    let at = CallerAt { user: find(&fields.user)?, protocol: find(&fields.protocol)? };
+    if at.user.is_some() && at.user == at.protocol {
+        return Err(Fault::new("one field has both the name of the caller and the protocol").hint("declare two"));
+    }
+    Ok(at)
+}
+
+/// Checks that a stream whose events may only be this far ahead of the clock has an event time to compare with it.
+fn check_ahead(ahead: Ahead, schema: &Schema, time: Option<usize>) -> Checked<()> {
+    let Ahead::Most(most) = ahead else { return Ok(()) };
+    let wrong = |what: &str| {
+        Err(Fault::new(format!("its events may be {} ahead of the clock, {what}", span_text(most)))
+            .hint("leave ahead out: only an event time that is a Time is compared with the clock"))
+    };
+    match time.and_then(|field| schema.fields[field].scalar_type()).map(|scalar| scalar.ty) {
+        _ if most < 0 => {
+            Err(Fault::new(format!("its bound ahead of the clock is {}", span_text(most))).hint("give one from 0"))
+        }
+        None => wrong("but they bring no event time"),
+        Some(Type::Time) => Ok(()),
+        Some(_) => wrong("but their event time is an int"),
     }
 }

@@ -7,7 +7,7 @@ use crate::{Column, ColumnDef, GROUPS_MAX, KeyGroups, KeyGroupsDef, Plan, PlanEr
 use tidemill_model::{Type, Value, parse_decimal};
 use typed_index_collections::TiVec;
 
-/// All tables, in declaration order.
+/// Returns all tables, in declaration order.
 pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId, Table> {
     let mut tables = TiVec::new();
     for def in &plan.tables {
@@ -22,6 +22,7 @@ pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId,
 /// Enters a table that users do not see. Its name has a dot, as theirs have not: `owner` and its own.
 pub(super) fn enter_hidden(def: &TableDef, owner: &str, tables: &mut TiVec<TableId, Table>) -> Checked<TableId> {
     let mut table = table(def)?;
+    table.was = None;
     table.name = format!("{owner}.{}", def.name);
     table.is_hidden = true;
     Ok(tables.push_and_get_key(table))
@@ -38,10 +39,16 @@ fn table(def: &TableDef) -> Checked<Table> {
     }
     let groups = def.groups.as_ref().map(|groups| key_groups(def, groups)).transpose()?;
     let indexes = indexes(def, &columns)?;
-    Ok(Table { name: def.name.clone(), columns, key, indexes, groups, is_hidden: false })
+    let was = def.was.clone();
+    if was.as_ref() == Some(&def.name) {
+        return Err(Fault::new(format!("it was '{}' already", def.name))
+            .hint("say the name that it had before, or leave it out"));
+    }
+    let (name, expire) = (def.name.clone(), def.expire.clone());
+    Ok(Table { name, columns, key, indexes, groups, was, expire, is_hidden: false })
 }
 
-/// The columns of each index.
+/// Returns the columns of each index.
 fn indexes(def: &TableDef, columns: &[Column]) -> Checked<Vec<Vec<usize>>> {
     let names: Vec<String> = def.indexes.iter().map(|index| index.join(", ")).collect();
     check_unique("index of", names.iter().map(String::as_str))?;
@@ -123,7 +130,7 @@ fn check_key(def: &ColumnDef) -> Checked<()> {
     Ok(())
 }
 
-/// The default as a value of the column's own type.
+/// Returns the default as a value of the column's own type.
 fn default(def: &ColumnDef, value: &Value) -> Checked<Value> {
     let converted = match (def.ty.ty, value) {
         (_, Value::Null) => def.ty.nullable.then_some(Value::Null),
@@ -145,7 +152,7 @@ fn default(def: &ColumnDef, value: &Value) -> Checked<Value> {
     })
 }
 
-/// `value × 10^scale`, if it has at most that many digits.
+/// Returns `value × 10^scale`, if it has at most that many digits.
 pub(super) fn scaled(value: i64, digits: u8, scale: u8) -> Option<Value> {
     let unscaled = value.checked_mul(10i64.checked_pow(scale as u32)?)?;
     (unscaled.unsigned_abs() < 10u64.pow(digits as u32)).then_some(Value::Decimal(unscaled))

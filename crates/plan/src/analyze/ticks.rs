@@ -4,10 +4,10 @@ use super::fault::{Fault, check_identifier};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
 use super::writing::{column, set};
-use crate::build::event;
+use crate::build::{event, if_else};
 use crate::{
-    AccessDef, Bound, Due, DueField, Expr, Function, Origin, RoleDef, StreamRef, Table, TableDef, TableId, Transaction,
-    TransactionDef, TransactionId,
+    AccessDef, Bound, Due, DueField, Expr, Function, NO_TICK, Origin, RoleDef, StreamRef, Table, TableDef, TableId,
+    Transaction, TransactionDef, TransactionId,
 };
 use tidemill_model::{Field, Schema, Type, Value};
 use typed_index_collections::TiVec;
@@ -47,6 +47,7 @@ pub(super) fn ticks(
         Type::Time => event("at").call(Function::TotalMicroseconds, []),
         _ => event("at"),
     };
+    let is_last = units.clone().gt(i64::MAX - every);
     let role = RoleDef::row("next", format!("{name}.next"), vec![Expr::from(0)], AccessDef::Create);
     let def = TransactionDef {
         name: format!("{name}.next"),
@@ -55,7 +56,7 @@ pub(super) fn ticks(
         join: None,
         nested: false,
         roles: vec![role],
-        body: vec![set("next", "due", units + every)],
+        body: vec![set("next", "due", if_else(is_last, NO_TICK, units + every))],
     };
     super::transaction(&def, id, streams, tables, None)
 }

@@ -14,14 +14,14 @@ use tidemill_model::{ColumnType, Schema, Type, Value};
 
 /// The column of records.
 const RECORDS: &str = "records";
-/// What the events are emitted as.
+/// The name under which the events are emitted.
 pub(super) const TOP: &str = "top";
-/// More than there can be records.
+/// A number of rounds that is more than there can be records.
 const ROUNDS: i64 = 1 << 62;
 /// The most places of a top.
 const PLACES_MAX: i64 = 1_000;
 
-/// What the top of a stream needs.
+/// The parts that a top of a stream needs.
 pub(super) struct Ranking {
     pub column: ColumnDef,
     /// Keeps an event.
@@ -30,7 +30,7 @@ pub(super) struct Ranking {
     pub body: Vec<Stmt>,
 }
 
-/// The top of events. `lasting`: what is passed on of them.
+/// Returns the top of events. `lasting`: what is passed on of them.
 pub(super) fn ranking(
     top: &TopDef,
     schema: &Schema,

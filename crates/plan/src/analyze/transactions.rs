@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use tidemill_model::{ColumnType, Field, Schema, Type};
 use typed_index_collections::TiSlice;
 
-/// What the events that run a transaction have in common.
+/// The properties that the events which run a transaction have in common.
 pub(super) struct Input<'a> {
     pub schema: &'a Schema,
-    /// Where all inputs have one in the same field.
+    /// The field of event time, if all inputs have one in the same field.
     pub event_time: Option<usize>,
-    /// Whether they come straight from sources.
+    /// A flag: whether they come straight from sources.
     pub lists_open: bool,
-    /// Whether some are late events, which hold another time than that of their position.
+    /// A flag: whether some are late events, which hold another time than that of their position.
     pub is_late: bool,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct Given<'a> {
     pub name: &'a str,
     pub schema: &'a Schema,
     pub event_time: Option<usize>,
-    /// Whether its events come straight from a source.
+    /// A flag: whether its events come straight from a source.
     pub lists_open: bool,
-    /// Whether they are late events.
+    /// A flag: whether they are late events.
     pub is_late: bool,
 }
 
@@ -138,8 +138,8 @@ fn found_by(drafts: &[RoleDraft], usage: &mut [Usage]) {
     }
 }
 
-/// The columns that an abort shows: for each role its key, then what the body reads or sets. A window is no value
-/// to show, and chosen rows are too many.
+/// Returns the columns that an abort shows: for each role its key, then what the body reads or sets. A window is no
+/// value to show, and chosen rows are too many.
 fn seen(roles: &[Role], tables: &TiSlice<TableId, Table>) -> Vec<Seen> {
     let mut seen = Vec::new();
     let is_shown = |role: &Role| !tables[role.table].is_hidden && !role.is_chosen();
@@ -165,8 +165,8 @@ fn aborted(event: &Schema, seen: &[Seen], roles: &[Role], tables: &TiSlice<Table
     with_reason(event, seen)
 }
 
-/// An event's fields, the reason of its failure, and `more`. A field of the event whose name is taken
-/// by what was added goes by `event.name`.
+/// Makes an event's fields, the reason of its failure, and `more`. A field of the event whose name is taken by what was
+/// added goes by `event.name`.
 pub(super) fn with_reason(event: &Schema, more: Vec<Field>) -> Schema {
     let mut added = vec![Field::scalar("reason", Type::Str.into())];
     added.extend(more);
@@ -186,7 +186,7 @@ pub(super) fn with_reason(event: &Schema, more: Vec<Field>) -> Schema {
     Schema { fields }
 }
 
-/// What several inputs have in common; faults where their fields differ.
+/// Returns the properties that several inputs have in common; faults where their fields differ.
 pub(super) fn common<'a>(inputs: &[Given<'a>]) -> Checked<Input<'a>> {
     let Some(&Given { name: first, schema, event_time, .. }) = inputs.first() else {
         return Err(Fault::new("it has no input").hint("name a stream whose events it runs on"));

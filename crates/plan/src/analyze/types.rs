@@ -3,12 +3,12 @@
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use tidemill_model::{ColumnType, DECIMAL_DIGITS_MAX, FieldType, ListItem, Schema, Type, Value};
 
-/// The type of decimals that come out of arithmetic.
+/// Returns the type of decimals that come out of arithmetic.
 pub(super) fn decimal(scale: u8) -> Type {
     Type::Decimal { digits: DECIMAL_DIGITS_MAX, scale }
 }
 
-/// The scale of a number that can take part in decimal arithmetic.
+/// Returns the scale of a number that can take part in decimal arithmetic.
 pub(super) fn scale_of(ty: Type) -> Option<u8> {
     match ty {
         Type::Int => Some(0),
@@ -17,7 +17,7 @@ pub(super) fn scale_of(ty: Type) -> Option<u8> {
     }
 }
 
-/// The least type that holds the values of both, if there is one.
+/// Returns the least type that holds the values of both, if there is one.
 pub(super) fn join(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     let ty = match (a.ty, b.ty) {
         (x, y) if x == y => x,
@@ -28,7 +28,7 @@ pub(super) fn join(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     Some(ColumnType { ty, nullable: a.nullable || b.nullable })
 }
 
-/// The zero of a type that columns can have.
+/// Returns the zero of a type that columns can have.
 pub(super) fn zero(ty: Type) -> Value {
     match ty {
         Type::Bool => Value::Bool(false),
@@ -89,7 +89,7 @@ fn check_struct(list: &str, columns: &[(String, ColumnType)]) -> Checked<()> {
     Ok(())
 }
 
-/// The index of the event-time field, checked.
+/// Returns the index of the event-time field, checked.
 pub(super) fn event_time(schema: &Schema, name: &str) -> Checked<usize> {
     let names = schema.fields.iter().map(|f| f.name.as_str());
     let index = schema.index_of(name).ok_or_else(|| Fault::unknown("field", name, names))?;

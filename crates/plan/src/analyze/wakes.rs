@@ -13,14 +13,14 @@
 
 use super::fault::{Checked, Fault};
 use super::position::{self, PositionTime};
-use super::setting;
+use super::setting::{self, time};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
 use super::writing::{column, stmt, when};
 use crate::build::{event, exists};
 use crate::{
-    AccessDef, BinaryOp, Bound, Due, DueField, Expr, ExprNode, Function, Origin, OriginDef, Plan, PlanError, Role,
-    RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
+    AccessDef, BinaryOp, Bound, Due, DueField, Expr, ExprNode, Function, Origin, Plan, PlanError, Role, RoleDef, Stmt,
+    StmtNode, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
 };
 use std::borrow::Cow;
 use tidemill_model::{Field, Schema, Type, Value};
@@ -36,7 +36,7 @@ pub(super) struct Wakes {
 struct Waking {
     table: String,
     stream: StreamId,
-    /// No wake is earlier than so long after the position that asks for it; at least 1.
+    /// The least distance of a wake from the position that asks for it, in the unit of the time; at least 1.
     after: Option<i64>,
 }
 
@@ -66,7 +66,7 @@ impl Wakes {
         (Wakes { of, refused }, typed)
     }
 
-    /// The transaction with the roles and statements that wakes stand for.
+    /// Returns the transaction with the roles and statements that wakes stand for.
     pub fn lower<'a>(
         &mut self,
         def: &'a TransactionDef,
@@ -136,10 +136,10 @@ impl Wakes {
 }
 
 /// The time of the positions of what a transaction runs on.
-struct Now {
+pub(super) struct Now {
     /// The field of its events that holds it.
     field: String,
-    /// What is added to that.
+    /// The number that is added to that.
     shift: i64,
     /// `Time` or `Int`.
     ty: Type,
@@ -147,7 +147,7 @@ struct Now {
 
 impl Now {
     /// None if the events of the inputs do not all hold it in one field.
-    fn of(
+    pub fn of(
         def: &TransactionDef,
         streams: &Streams<'_>,
         transactions: &TiSlice<TransactionId, Option<Transaction>>,
@@ -164,8 +164,8 @@ impl Now {
         is_common.then_some(Now { field, shift, ty })
     }
 
-    /// How long after it a time is, where that is the field and a constant.
-    fn until(&self, at: &Expr) -> Option<i64> {
+    /// Returns the distance of a later time, if that is the field and a constant.
+    pub fn until(&self, at: &Expr) -> Option<i64> {
         let is_field = |expr: &Expr| matches!(&expr.node, ExprNode::Event(name) if *name == self.field);
         let constant = |expr: &Expr| match expr.node {
             ExprNode::Literal(Value::Int(by) | Value::Duration(by)) => Some(by),
@@ -180,25 +180,30 @@ impl Now {
         by.checked_sub(self.shift)
     }
 
-    /// When a row wakes that asks for a time: not before the next instant.
-    fn wakes(&self, at: &Expr) -> Expr {
+    /// Returns the time at which a row wakes that asks for a time: not before the next instant.
+    pub fn wakes(&self, at: &Expr) -> Expr {
         if self.until(at).is_some_and(|after| after > 0) {
             return at.clone();
         }
-        let next = self.shift + 1;
-        let next = if self.ty == Type::Int { Value::Int(next) } else { Value::Duration(next) };
-        let next = if self.shift == -1 { event(&self.field) } else { event(&self.field) + Expr::from(next) };
-        Expr { span: at.span, ..at.clone().call(Function::Max, [next]) }
+        Expr { span: at.span, ..at.clone().call(Function::Max, [self.later(1)]) }
+    }
+
+    /// Returns the time so long after it.
+    pub fn later(&self, length: i64) -> Expr {
+        // Beyond the last of all times the sum aborts the transaction in any case.
+        let by = length.saturating_add(self.shift);
+        let by = if self.ty == Type::Int { Value::Int(by) } else { Value::Duration(by) };
+        if by.word() == Some(0) { event(&self.field) } else { event(&self.field) + Expr::from(by) }
     }
 }
 
-/// The tables of which a transaction wakes rows, in the order of their declaration.
+/// Returns the tables of which a transaction wakes rows, in the order of their declaration.
 fn waking(plan: &Plan) -> Vec<&TableDef> {
     let names: Vec<&str> = plan.transactions.iter().flat_map(woken_by).collect();
     plan.tables.iter().filter(|table| names.contains(&table.name.as_str())).collect()
 }
 
-/// The tables of which one transaction wakes rows.
+/// Returns the tables of which one transaction wakes rows.
 fn woken_by(def: &TransactionDef) -> Vec<&str> {
     let mut names = Vec::new();
     each(&def.body, &mut |node| {
@@ -207,18 +212,6 @@ fn woken_by(def: &TransactionDef) -> Vec<&str> {
         }
     });
     names
-}
-
-/// The type of event times.
-fn time(plan: &Plan) -> Option<Type> {
-    plan.streams.iter().find_map(|stream| match &stream.origin {
-        OriginDef::Source { schema, event_time, .. } => {
-            let field = schema.index_of(event_time.as_deref()?)?;
-            schema.fields[field].scalar_type().map(|ty| ty.ty)
-        }
-        OriginDef::Every { period, .. } => Some(if matches!(period, Value::Int(_)) { Type::Int } else { Type::Time }),
-        OriginDef::Filter { .. } | OriginDef::Map { .. } | OriginDef::Batch { .. } => None,
-    })
 }
 
 fn enter(
@@ -267,7 +260,7 @@ fn enter(
     Ok((stream, super::transaction(&def, id, streams, all, None)?))
 }
 
-/// The name of the hidden role of the row that says when a role's row wakes.
+/// Returns the name of the hidden role of the row that says when a role's row wakes.
 fn waits(role: &str) -> String {
     format!("{role}{}", Role::WAITS)
 }

@@ -1,11 +1,11 @@
-//! What concerns the plan as a whole: before anything is typed, and once everything is.
+//! The checks of the plan as a whole: before anything is typed, and once everything is.
 
 use super::fault::{Checked, Fault};
 use crate::limits::LIMIT_MAX;
 use crate::{Delivery, OriginDef, PLAN_VERSION, Plan, PlanError, Program, StreamDef, StreamRef, TransactionDef};
 use tidemill_model::{Schema, SourceId, Type, Value};
 
-/// The version, names, and the sources' times.
+/// Checks the version, the names, and the sources' times.
 pub(super) fn check(plan: &Plan, errors: &mut Vec<PlanError>) {
     if plan.version > PLAN_VERSION {
         let fault = Fault::new(format!("its version is {}, this is version {PLAN_VERSION}", plan.version))
@@ -17,6 +17,12 @@ pub(super) fn check(plan: &Plan, errors: &mut Vec<PlanError>) {
     check_names("stream", plan.streams.iter().map(|s| s.name.as_str()), errors);
     check_names("transaction", plan.transactions.iter().map(|t| t.name.as_str()), errors);
     check_names("sink", plan.sinks.iter().map(|s| s.name.as_str()), errors);
+    check_names("earlier table", plan.tables.iter().filter_map(|t| t.was.as_deref()), errors);
+    check_names("retired source", plan.retired.iter().map(String::as_str), errors);
+    for name in plan.retired.iter().filter(|name| plan.streams.iter().any(|stream| stream.name == **name)) {
+        let fault = Fault::new("it is retired, and declared").hint("take one of them away");
+        errors.push(fault.of("stream", name));
+    }
     check_times(plan, errors);
     for (what, limit) in [("steps", plan.limits.steps), ("bytes of memory", plan.limits.memory)] {
         if !(1..=LIMIT_MAX).contains(&limit) {
@@ -77,7 +83,7 @@ struct Clock<'p> {
     kind: Option<Type>,
 }
 
-/// What a stream that has times brings.
+/// The items that a stream with times brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Brings {
     /// Events, whose times move the program's.
@@ -119,7 +125,7 @@ fn time_kind(schema: &Schema, field: &str) -> Type {
     if field.is_some_and(|field| field.ty == Type::Int) { Type::Int } else { Type::Time }
 }
 
-/// The number of a source, where that stream is one.
+/// Returns the number of a source, where that stream is one.
 pub(super) fn source_id(plan: &Plan, index: usize) -> Option<SourceId> {
     let is_source = |i: &usize| matches!(plan.streams[*i].origin, OriginDef::Source { .. });
     is_source(&index).then(|| (0..index).filter(is_source).count() as SourceId)

@@ -9,18 +9,18 @@ use crate::program::{Expr as Typed, Node, WordOp};
 use crate::{Aggregate, Ask, ColumnDef, Expr, Keep, LoopId, RoleId, Slices, Synopsis, Window, WindowDef, WindowPart};
 use tidemill_model::{ColumnType, Type, Value};
 
-/// Most values of a window of the last so many: an add moves them.
+/// The most values that a window of a number of last values may have: an add moves all of them.
 const LAST_MAX: i64 = 1 << 16;
 
 /// A span of time, its length in the unit of the event time.
 #[derive(Clone, Copy, PartialEq)]
 struct Span {
     length: i64,
-    /// Of the event time.
+    /// The type of the event time.
     time: Type,
 }
 
-/// The window of a column.
+/// Returns the window of a column.
 pub(super) fn declared(def: &ColumnDef, window: &WindowDef) -> Checked<Window> {
     let (name, value) = (&def.name, def.ty.ty);
     if def.key || def.default.is_some() {
@@ -100,7 +100,7 @@ fn duration(what: &str, span: &Value) -> Checked<Span> {
 }
 
 impl Scope<'_> {
-    /// A window with one more value.
+    /// Returns a window with one more value.
     pub fn window_with(
         &mut self,
         role: RoleId,
@@ -117,7 +117,7 @@ impl Scope<'_> {
         Ok(Typed { ty: Type::Bytes.into(), node })
     }
 
-    /// An aggregate of a window, or of a part of it.
+    /// Returns an aggregate of a window, or of a part of it.
     pub fn window(
         &mut self,
         surface: &Expr,
@@ -144,7 +144,7 @@ impl Scope<'_> {
         Ok(Typed { ty, node: Node::WindowRead { window, cell, time, within, aggregate, reason } })
     }
 
-    /// What a synopsis says.
+    /// Returns an expression for what is asked of a synopsis.
     pub fn synopsis(&mut self, role: &str, column: &str, ask: Ask, argument: &Expr) -> Checked<Typed> {
         if self.site != Site::Body {
             return Err(Fault::new(format!("{role}.{column} is read outside of a body")));
@@ -173,7 +173,7 @@ impl Scope<'_> {
         Ok(Typed { ty, node: Node::SynopsisRead { window, cell, time, within, ask, argument } })
     }
 
-    /// Where a record of a window stands.
+    /// Returns an expression for the place of a record of a window.
     pub fn next_record(&mut self, role: &str, column: &str, part: Option<&WindowPart>, after: &Expr) -> Checked<Typed> {
         let (window, cell, time) = self.records(role, column)?;
         let within = within(&format!("{role}.{column}"), &window, part)?;
@@ -181,7 +181,7 @@ impl Scope<'_> {
         Ok(Typed { ty: Type::Int.into(), node: Node::WindowNext { window, cell, time, within, after } })
     }
 
-    /// A value of a record of a window.
+    /// Returns a value of a record of a window.
     pub fn record_field(
         &mut self,
         role: &str,
@@ -198,7 +198,7 @@ impl Scope<'_> {
         Ok(Typed { ty, node: Node::WindowField { cell: Box::new(cell), at, of, field } })
     }
 
-    /// Values as a record.
+    /// Types values as a record.
     pub fn pack(&mut self, values: &[Expr]) -> Checked<Typed> {
         let values = values.iter().map(|value| self.expression(value)).collect::<Checked<Vec<_>>>()?;
         match values.iter().find(|value| matches!(value.ty.ty, Type::Null | Type::Duration)) {
@@ -207,7 +207,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Where a record stands, as an expression says.
+    /// Returns the place of a record that an expression gives.
     fn offset(&mut self, at: &Expr) -> Checked<Typed> {
         match self.operand(at)? {
             typed if typed.ty.ty == Type::Int => Ok(typed),
@@ -215,7 +215,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A window of records with its cell and the time.
+    /// Returns a window of records with its cell and the time.
     fn records(&mut self, role: &str, column: &str) -> Checked<(Window, Typed, Typed)> {
         if self.site != Site::Body {
             return Err(Fault::new(format!("{role}.{column} is read outside of a body")));
@@ -230,7 +230,7 @@ impl Scope<'_> {
         Ok((window, self.read(role, element, column), time))
     }
 
-    /// `role.column`, and its window.
+    /// Returns the shown name of `role.column`, and its window.
     fn window_of(&self, role: RoleId, column: usize) -> Checked<(String, Window)> {
         let definition = &self.table(role).columns[column];
         let name = format!("{}.{}", self.roles[role].name, definition.name);
@@ -241,7 +241,8 @@ impl Scope<'_> {
         Ok((name, window))
     }
 
-    /// The time of the event, where the window needs it. Where a row stands for one window, all values have the same.
+    /// Returns the time of the event, where the window needs it. Where a row stands for one window, all values have the
+    /// same.
     fn window_time(&mut self, role: RoleId, name: &str, window: &Window) -> Checked<Typed> {
         let Some(slices) = window.slices() else { return Ok(constant(Type::Int, Value::Int(0))) };
         if self.table(role).is_hidden && slices.slide == ONE_SLICE {
@@ -273,7 +274,7 @@ impl Scope<'_> {
     }
 }
 
-/// How many slices or values a part of a window has.
+/// Returns the number of slices or values of a part of a window.
 fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64> {
     match (part, window.keep) {
         (None, Keep::Last(count)) => Ok(count),
@@ -304,7 +305,7 @@ fn within(name: &str, window: &Window, part: Option<&WindowPart>) -> Checked<i64
     }
 }
 
-/// The type of an aggregate.
+/// Returns the type of an aggregate.
 fn answer(name: &str, window: &Window, aggregate: Aggregate) -> Checked<ColumnType> {
     let value = window.value;
     let number = matches!(value, Type::Int | Type::Float | Type::Decimal { .. });

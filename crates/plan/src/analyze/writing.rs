@@ -3,6 +3,10 @@
 use crate::{ColumnDef, Expr, Stmt, StmtNode};
 use tidemill_model::{ColumnType, Value};
 
+/// The role of the row that counts.
+pub(super) const ORDER: &str = "order";
+/// The local that says whether the window begins with the event.
+pub(super) const FRESH: &str = "fresh";
 /// The role of a group's row.
 pub(super) const WINDOW: &str = "window";
 

@@ -4,93 +4,93 @@ use crate::{Aggregate, BinaryOp, CompareOp, Expr, ExprNode, Function, Span, Unar
 use std::ops::{Add, Div, Mul, Neg, Not, Rem, Sub};
 use tidemill_model::Value;
 
-/// A field of the event.
+/// Returns a field of the event.
 pub fn event(field: impl Into<String>) -> Expr {
     ExprNode::Event(field.into()).into()
 }
 
-/// A column of a role's row, as of now.
+/// Returns a column of a role's row, as of now.
 pub fn cell(role: impl Into<String>, column: impl Into<String>) -> Expr {
     ExprNode::Cell { role: role.into(), column: column.into() }.into()
 }
 
-/// An aggregate of a windowed column, or of a part of it, as of now.
+/// Returns an aggregate of a windowed column, or of a part of it, as of now.
 pub fn window(role: &str, column: &str, part: Option<WindowPart>, aggregate: Aggregate) -> Expr {
     ExprNode::Window { role: role.into(), column: column.into(), part, aggregate }.into()
 }
 
-/// Whether a role's row exists, as of now.
+/// Tests whether a role's row exists, as of now.
 pub fn exists(role: impl Into<String>) -> Expr {
     ExprNode::Exists(role.into()).into()
 }
 
-/// `len(role)`, of a role that is all rows of its table.
+/// Makes `len(role)`, of a role that is all rows of its table.
 pub fn rows(role: &str) -> Expr {
     ExprNode::Rows(role.into()).into()
 }
 
-/// A field of the element of a list; `field` is empty for a list of plain values.
+/// Returns a field of the element of a list; `field` is empty for a list of plain values.
 pub fn element(variable: impl Into<String>, field: impl Into<String>) -> Expr {
     ExprNode::Element { variable: variable.into(), field: field.into() }.into()
 }
 
-/// A local variable.
+/// Returns a local variable.
 pub fn local(name: impl Into<String>) -> Expr {
     ExprNode::Local(name.into()).into()
 }
 
-/// The number of elements of a list field.
+/// Returns the number of elements of a list field.
 pub fn length(list: impl Into<String>) -> Expr {
     ExprNode::Length(list.into()).into()
 }
 
-/// A constant.
+/// Returns a constant.
 pub fn literal(value: impl Into<Expr>) -> Expr {
     value.into()
 }
 
-/// `None`.
+/// Makes `None`.
 pub fn none() -> Expr {
     Value::Null.into()
 }
 
-/// An instant, in microseconds since 1970 UTC.
+/// Returns an instant, in microseconds since 1970 UTC.
 pub fn time(microseconds: i64) -> Expr {
     Value::Time(microseconds).into()
 }
 
-/// A distance of instants, in microseconds.
+/// Returns a distance of instants, in microseconds.
 pub fn duration(microseconds: i64) -> Expr {
     Value::Duration(microseconds).into()
 }
 
-/// An exact decimal with the scale that its text has, such as `decimal("1.50")`.
+/// Returns an exact decimal with the scale that its text has, such as `decimal("1.50")`.
 pub fn decimal(text: &str) -> Expr {
     call(Function::Decimal, vec![text.into()])
 }
 
-/// `then` where the condition holds, else `otherwise`.
+/// Makes an expression that is `then` where the condition holds, else `otherwise`.
 pub fn if_else(condition: impl Into<Expr>, then: impl Into<Expr>, otherwise: impl Into<Expr>) -> Expr {
     let (condition, then, otherwise) = (condition.into(), then.into(), otherwise.into());
     ExprNode::IfElse { condition: condition.into(), then: then.into(), otherwise: otherwise.into() }.into()
 }
 
-/// Whether all hold; stops at the first that does not.
+/// Tests whether all hold; stops at the first that does not.
 pub fn all(conditions: impl IntoIterator<Item = Expr>) -> Expr {
     ExprNode::All(conditions.into_iter().collect()).into()
 }
 
-/// Whether one holds; stops at the first that does.
+/// Tests whether one holds; stops at the first that does.
 pub fn any(conditions: impl IntoIterator<Item = Expr>) -> Expr {
     ExprNode::Any(conditions.into_iter().collect()).into()
 }
 
-/// The least of two values or more.
+/// Returns the least of two values or more.
 pub fn min(values: impl IntoIterator<Item = Expr>) -> Expr {
     call(Function::Min, values.into_iter().collect())
 }
 
-/// The greatest of two values or more.
+/// Returns the greatest of two values or more.
 pub fn max(values: impl IntoIterator<Item = Expr>) -> Expr {
     call(Function::Max, values.into_iter().collect())
 }
@@ -100,68 +100,68 @@ fn call(function: Function, arguments: Vec<Expr>) -> Expr {
 }
 
 impl Expr {
-    /// The same expression with a place in the source text.
+    /// Gives the expression a place in the source text.
     pub fn at(mut self, span: Span) -> Expr {
         self.span = Some(span);
         self
     }
 
-    /// A built-in function of this and further arguments, such as `x.call(Function::Round, [2.into()])`.
+    /// Returns a built-in function of this and further arguments, such as `x.call(Function::Round, [2.into()])`.
     pub fn call(self, function: Function, more: impl IntoIterator<Item = Expr>) -> Expr {
         call(function, std::iter::once(self).chain(more).collect())
     }
 
-    /// The quotient rounded towards minus infinity.
+    /// Returns the quotient rounded towards minus infinity.
     pub fn floor_div(self, other: impl Into<Expr>) -> Expr {
         self.binary(BinaryOp::FloorDiv, other)
     }
 
-    /// `self == other`
+    /// Makes `self == other`.
     pub fn eq(self, other: impl Into<Expr>) -> Expr {
         self.compare(CompareOp::Eq, other)
     }
 
-    /// `self != other`
+    /// Makes `self != other`.
     pub fn ne(self, other: impl Into<Expr>) -> Expr {
         self.compare(CompareOp::Ne, other)
     }
 
-    /// `self < other`
+    /// Makes `self < other`.
     pub fn lt(self, other: impl Into<Expr>) -> Expr {
         self.compare(CompareOp::Lt, other)
     }
 
-    /// `self <= other`
+    /// Makes `self <= other`.
     pub fn le(self, other: impl Into<Expr>) -> Expr {
         self.compare(CompareOp::Le, other)
     }
 
-    /// `self > other`
+    /// Makes `self > other`.
     pub fn gt(self, other: impl Into<Expr>) -> Expr {
         self.compare(CompareOp::Gt, other)
     }
 
-    /// `self >= other`
+    /// Makes `self >= other`.
     pub fn ge(self, other: impl Into<Expr>) -> Expr {
         self.compare(CompareOp::Ge, other)
     }
 
-    /// Whether both hold.
+    /// Tests whether both hold.
     pub fn and(self, other: impl Into<Expr>) -> Expr {
         all([self, other.into()])
     }
 
-    /// Whether one holds.
+    /// Tests whether one holds.
     pub fn or(self, other: impl Into<Expr>) -> Expr {
         any([self, other.into()])
     }
 
-    /// Whether this is `None`.
+    /// Tests whether this is `None`.
     pub fn is_null(self) -> Expr {
         ExprNode::IsNull(self.into()).into()
     }
 
-    /// Whether this equals one of `options`.
+    /// Tests whether this equals one of `options`.
     pub fn is_in<T: Into<Expr>>(self, options: impl IntoIterator<Item = T>) -> Expr {
         ExprNode::In { value: self.into(), options: options.into_iter().map(T::into).collect() }.into()
     }
@@ -230,7 +230,7 @@ impl From<Value> for Expr {
 }
 
 impl From<ExprNode> for Expr {
-    /// An expression without a place.
+    /// Returns an expression without a place.
     fn from(node: ExprNode) -> Expr {
         Expr { node, span: None }
     }

@@ -45,7 +45,7 @@ pub struct PlanBuilder {
 }
 
 impl PlanBuilder {
-    /// An empty plan of that name.
+    /// Makes an empty plan of that name.
     pub fn new(name: impl Into<String>) -> Self {
         let (tables, streams, transactions, sinks) = Default::default();
         PlanBuilder {
@@ -58,6 +58,7 @@ impl PlanBuilder {
                 transactions,
                 sinks,
                 limits: Limits::default(),
+                retired: Vec::new(),
             },
         }
     }
@@ -78,6 +79,12 @@ impl PlanBuilder {
     pub fn source(mut self, name: impl Into<String>, source: impl FnOnce(SourceBuilder) -> SourceBuilder) -> Self {
         let origin = source(SourceBuilder::default()).build();
         self.plan.streams.push(StreamDef { name: name.into(), origin });
+        self
+    }
+
+    /// Says that a source of an earlier version is not wanted any more.
+    pub fn retire(mut self, source: impl Into<String>) -> Self {
+        self.plan.retired.push(source.into());
         self
     }
 
@@ -149,53 +156,58 @@ impl PlanBuilder {
         self
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub fn build(self) -> Plan {
         self.plan
     }
 }
 
-/// A source, filter or map.
+/// Returns a source, filter or map.
 pub fn named(stream: impl Into<String>) -> StreamRef {
     StreamRef::Named(stream.into())
 }
 
-/// What a transaction returned, or the events it ran on.
+/// Refers to the events that a transaction returned, or those that it ran on.
 pub fn committed(transaction: impl Into<String>) -> StreamRef {
     StreamRef::Committed(transaction.into())
 }
 
-/// The aborts of a transaction.
+/// Returns the aborts of a transaction.
 pub fn aborted(transaction: impl Into<String>) -> StreamRef {
     StreamRef::Aborted(transaction.into())
 }
 
-/// What a transaction emitted under a name.
+/// Refers to the events that a transaction emitted under a name.
 pub fn emitted(transaction: impl Into<String>, name: impl Into<String>) -> StreamRef {
     StreamRef::Emitted { transaction: transaction.into(), name: name.into() }
 }
 
-/// The rows of a table that wake.
+/// Returns the rows of a table that wake.
 pub fn woken(table: impl Into<String>) -> StreamRef {
     StreamRef::Woken(table.into())
 }
 
-/// What changes in a table.
+/// Refers to the changes of a table.
 pub fn changes(table: impl Into<String>) -> StreamRef {
     StreamRef::Changes(table.into())
 }
 
-/// The late events of a source.
+/// The rows of a table that have expired.
+pub fn expired(table: impl Into<String>) -> StreamRef {
+    StreamRef::Expired(table.into())
+}
+
+/// Returns the late events of a source.
 pub fn late(source: impl Into<String>) -> StreamRef {
     StreamRef::Late(source.into())
 }
 
-/// The undecodable records of a source.
+/// Returns the undecodable records of a source.
 pub fn bad(source: impl Into<String>) -> StreamRef {
     StreamRef::Bad(source.into())
 }
 
-/// The events for which a filter or map failed.
+/// Returns the events for which a filter or map failed.
 pub fn failed(stream: impl Into<String>) -> StreamRef {
     StreamRef::Failed(stream.into())
 }

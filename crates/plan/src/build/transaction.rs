@@ -23,32 +23,32 @@ impl TransactionBuilder {
         }
     }
 
-    /// A row to read and write; touching a missing one aborts.
+    /// Adds a row to read and write; touching a missing one aborts.
     pub fn row(self, role: &str, table: &str, key: impl IntoIterator<Item = Expr>) -> Self {
         self.role(role, table, key, AccessDef::Row)
     }
 
-    /// A row to read and write; a missing one reads as the defaults, and the first write inserts it.
+    /// Adds a row to read and write; a missing one reads as the defaults, and the first write inserts it.
     pub fn create(self, role: &str, table: &str, key: impl IntoIterator<Item = Expr>) -> Self {
         self.role(role, table, key, AccessDef::Create)
     }
 
-    /// A row to read; reading a missing one aborts.
+    /// Adds a row to read; reading a missing one aborts.
     pub fn read(self, role: &str, table: &str, key: impl IntoIterator<Item = Expr>) -> Self {
         self.role(role, table, key, AccessDef::Read)
     }
 
-    /// A row to read; a missing one reads as the defaults.
+    /// Adds a row to read; a missing one reads as the defaults.
     pub fn read_or_default(self, role: &str, table: &str, key: impl IntoIterator<Item = Expr>) -> Self {
         self.role(role, table, key, AccessDef::ReadDefault)
     }
 
-    /// All rows of a table, to read in a loop ([`Block::for_rows`]).
+    /// Adds all rows of a table, to read in a loop ([`Block::for_rows`]).
     pub fn all(self, role: &str, table: &str) -> Self {
         self.role(role, table, [], AccessDef::All)
     }
 
-    /// Rows of a table that are chosen, to read in a loop.
+    /// Adds rows of a table that are chosen, to read in a loop.
     pub fn selected(self, role: &str, table: &str, selection: SelectionDef) -> Self {
         let mut chosen = self.all(role, table);
         chosen.transaction.roles.last_mut().expect("a role was added").selection = selection;
@@ -93,7 +93,7 @@ impl TransactionBuilder {
     }
 }
 
-/// Statements in the making: each method adds one.
+/// A block of statements in the making: each method appends one.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     statements: Vec<Stmt>,
@@ -106,7 +106,7 @@ impl Block {
         block.statements
     }
 
-    /// Any statement.
+    /// Appends any statement.
     pub fn push(&mut self, node: StmtNode) {
         self.statements.push(Stmt { node, span: None });
     }
@@ -116,27 +116,27 @@ impl Block {
         self.statements.last_mut().expect("a place follows a statement").span = Some(span);
     }
 
-    /// `name = value`
+    /// Appends `name = value`.
     pub fn assign(&mut self, name: impl Into<String>, value: impl Into<Expr>) {
         self.push(StmtNode::Assign { name: name.into(), value: value.into() });
     }
 
-    /// `role.column = value`
+    /// Appends `role.column = value`.
     pub fn set(&mut self, role: &str, column: &str, value: impl Into<Expr>) {
         self.push(StmtNode::Set { role: role.into(), column: column.into(), value: value.into() });
     }
 
-    /// `role.column.add(value)`, of a windowed column
+    /// Appends `role.column.add(value)`, of a windowed column.
     pub fn add(&mut self, role: &str, column: &str, value: impl Into<Expr>) {
         self.push(StmtNode::Add { role: role.into(), column: column.into(), value: value.into() });
     }
 
-    /// `if condition: then`
+    /// Appends `if condition: then`.
     pub fn when(&mut self, condition: impl Into<Expr>, then: impl FnOnce(&mut Block)) {
         self.when_else(condition, then, |_| {});
     }
 
-    /// `if condition: then else: otherwise`
+    /// Appends `if condition: then else: otherwise`.
     pub fn when_else(
         &mut self,
         condition: impl Into<Expr>,
@@ -147,17 +147,18 @@ impl Block {
         self.push(StmtNode::If { condition: condition.into(), then, otherwise });
     }
 
-    /// `for variable in ev.list: body`
+    /// Appends `for variable in ev.list: body`.
     pub fn for_each(&mut self, variable: &str, list: &str, body: impl FnOnce(&mut Block)) {
         self.push(StmtNode::ForEach { variable: variable.into(), list: list.into(), body: Block::of(body) });
     }
 
-    /// `for variable in role: body`, of a role that is all rows of its table: inside, the role is the row at hand.
+    /// Appends `for variable in role: body`, of a role that is all rows of its table: inside, the role is the row at
+    /// hand.
     pub fn for_rows(&mut self, variable: &str, role: &str, body: impl FnOnce(&mut Block)) {
         self.push(StmtNode::ForRows { variable: variable.into(), role: role.into(), body: Block::of(body) });
     }
 
-    /// `for variable in range(start, stop): body`
+    /// Appends `for variable in range(start, stop): body`.
     pub fn for_range(
         &mut self,
         variable: &str,
@@ -169,7 +170,7 @@ impl Block {
         self.push(StmtNode::ForRange { variable: variable.into(), start, stop, step: 1, body });
     }
 
-    /// Leaves the innermost loop.
+    /// Appends a statement that leaves the innermost loop.
     pub fn leave(&mut self) {
         self.push(StmtNode::Break);
     }
@@ -184,7 +185,7 @@ impl Block {
         self.push(StmtNode::Require { condition: condition.into(), reason: reason.into() });
     }
 
-    /// Aborts.
+    /// Appends an abort with a reason.
     pub fn abort(&mut self, reason: impl Into<String>) {
         self.push(StmtNode::Abort { reason: reason.into() });
     }
@@ -200,7 +201,7 @@ impl Block {
         self.push(StmtNode::Delete { role: role.into() });
     }
 
-    /// Has the role's row woken at an event time; none cancels an earlier wake.
+    /// Appends a statement that wakes the role's row at an event time; none cancels an earlier wake.
     pub fn wake(&mut self, role: &str, at: Option<Expr>) {
         self.push(StmtNode::Wake { role: role.into(), at });
     }

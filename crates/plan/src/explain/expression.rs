@@ -1,16 +1,16 @@
 //! Typed expressions as text. Conversions that the user did not write are left out.
 
-use crate::print::{Level, literal};
-use crate::program::{Cast, Expr, FloatOp, Node, TextOp, TextTest, WordOp};
+use crate::print::{Level, in_zone, literal};
+use crate::program::{Cast, Expr, FloatOp, Node, TextCall, TextOp, TextTest, WordOp};
 use crate::{Keep, Program, Transaction, Window};
 use tidemill_model::{ListItem, Schema, Type, Value, format_decimal};
 
-/// How a body names a field of its event; one of a join's sides has the name of the side.
+/// Returns the name that a body has for a field of its event; one of a join's sides has the name of the side.
 fn field_name(field: &str) -> String {
     if field.contains('.') { field.to_owned() } else { format!("ev.{field}") }
 }
 
-/// What the indices of an expression are called.
+/// The names that stand for the indices of an expression.
 pub(super) struct Names<'a> {
     event: &'a Schema,
     transaction: Option<(&'a Program, &'a Transaction)>,
@@ -19,29 +19,29 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// For expressions over events alone.
+    /// Returns the names for expressions over events alone.
     pub fn event(event: &'a Schema) -> Self {
         Names { event, transaction: None, over: None }
     }
 
-    /// For the body of a transaction.
+    /// Returns the names for the body of a transaction.
     pub fn body(program: &'a Program, transaction: &'a Transaction) -> Self {
         Names { event: &transaction.schema, transaction: Some((program, transaction)), over: None }
     }
 
-    /// For the key of a role.
+    /// Returns the names for the key of a role.
     pub fn key(event: &'a Schema, over: Option<usize>) -> Self {
         Names { event, transaction: None, over }
     }
 
-    /// `role.column`
+    /// Returns the text of `role.column`.
     pub fn cell(&self, role: usize, column: usize) -> String {
         let (program, transaction) = self.transaction.expect("cells are read in bodies");
         let role = &transaction.roles[role];
         format!("{}.{}", role.name, program.tables[role.table].columns[column].name)
     }
 
-    /// The expression as text.
+    /// Returns the expression as text.
     pub fn expression(&self, expr: &Expr) -> String {
         self.text(expr).0
     }
@@ -60,6 +60,7 @@ impl<'a> Names<'a> {
             Node::Unwrap { value, .. } | Node::Counted { value, .. } => self.text(value),
             Node::Word { op, left, right, .. } => self.word(op, left, right),
             Node::Float { op, left, right, .. } => self.float(*op, left, right),
+            Node::Math { op, arguments, .. } => atom(self.call(&op.to_string(), &Vec::from_iter(arguments))),
             Node::WordNeg { value, .. } | Node::FloatNeg(value) => {
                 (format!("-{}", self.at(value, Level::Sign)), Level::Sign)
             }
@@ -94,6 +95,8 @@ impl<'a> Names<'a> {
                 };
                 atom(format!("{}.{name}()", self.at(value, Level::Atom)))
             }
+            Node::TextCall { op: TextCall::Separator, arguments, .. } => self.text(&arguments[0]),
+            Node::TextCall { op, arguments, .. } => atom(self.call(&op.to_string(), &Vec::from_iter(arguments))),
             Node::TextTest { op, left, right } => self.text_test(*op, left, right),
             Node::Len(value) => atom(self.call("len", &[value])),
             Node::WindowAdd { cell, value, .. } => {
@@ -110,6 +113,9 @@ impl<'a> Names<'a> {
                 atom(format!("{}[{}].{field}", self.expression(cell), self.expression(at)))
             }
             Node::Period { edge, time, .. } => atom(format!("{}.{edge}", self.call("period", &[time]))),
+            Node::DatePart { part, zone, time } => {
+                atom(format!("{}{}.{part}", self.at(time, Level::Atom), in_zone(zone)))
+            }
             Node::Pack(values) => atom(self.call("pack", &Vec::from_iter(values))),
             Node::WindowRead { window, cell, within, aggregate, .. } => {
                 atom(format!("{}{}.{aggregate}()", self.expression(cell), part(window, *within)))
@@ -137,7 +143,7 @@ impl<'a> Names<'a> {
         if level >= least { text } else { format!("({text})") }
     }
 
-    /// Left-associative, except that comparisons do not chain.
+    /// Prints a left-associative operation; comparisons do not chain.
     fn infix(&self, op: &str, level: Level, left: &Expr, right: &Expr) -> (String, Level) {
         let (l, own) = self.text(left);
         let fits = own > level || (own == level && level != Level::Comparison);
@@ -186,6 +192,8 @@ impl<'a> Names<'a> {
             Cast::BoolToInt | Cast::FloatToInt | Cast::ScaleTruncate { .. } | Cast::StrToInt => "int",
             Cast::WordToFloat { .. } | Cast::StrToFloat => "float",
             Cast::FloatRound | Cast::ScaleRound { .. } => "round",
+            Cast::FloatFloor | Cast::ScaleFloor { .. } => "floor",
+            Cast::FloatCeil | Cast::ScaleCeil { .. } => "ceil",
             Cast::IntToStr | Cast::BoolToStr | Cast::DecimalToStr { .. } => "str",
         };
         (self.call(name, &[value]), Level::Atom)
@@ -201,7 +209,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The part of a window, where it is not the whole.
+/// Returns the part of a window, where it is not the whole.
 fn part(window: &Window, within: i64) -> String {
     match window.keep {
         Keep::Last(count) if within < count => format!(".last({within})"),
@@ -212,7 +220,7 @@ fn part(window: &Window, within: i64) -> String {
     }
 }
 
-/// A constant of a known type.
+/// Returns a constant of a known type.
 pub(super) fn value(value: &Value, ty: Type) -> String {
     match (value, ty) {
         (Value::Decimal(unscaled), Type::Decimal { scale, .. }) => format_decimal(*unscaled, scale),

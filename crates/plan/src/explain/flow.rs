@@ -2,11 +2,11 @@
 
 use super::expression::Names;
 use super::joins;
-use crate::{BatchSize, Origin, OutputField, Program, StreamId};
+use crate::{Ahead, BatchSize, Origin, OutputField, Program, StreamId};
 use std::fmt::Write;
 use tidemill_model::Type;
 
-/// One stream, if there is something to say about it.
+/// Appends the description of a stream, if there is something to say about it.
 pub(super) fn stream(text: &mut String, program: &Program, id: StreamId) {
     let stream = &program.streams[id];
     let mut targets = readers(program, id);
@@ -22,7 +22,7 @@ pub(super) fn stream(text: &mut String, program: &Program, id: StreamId) {
     }
 }
 
-/// What takes its events from a stream.
+/// Returns the parts of a program that take their events from a stream.
 pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
     let mut readers = Vec::new();
     for stream in &program.streams {
@@ -52,7 +52,7 @@ fn head(program: &Program, id: StreamId) -> String {
     let stream = &program.streams[id];
     let (name, schema) = (&stream.name, &stream.schema);
     match &stream.origin {
-        Origin::Source { lateness, .. } => {
+        Origin::Source { lateness, ahead, .. } => {
             let time = match stream.event_time {
                 Some(field) if stream.is_anchored() => {
                     format!("{} is the time of its position", schema.fields[field].name)
@@ -60,8 +60,15 @@ fn head(program: &Program, id: StreamId) -> String {
                 Some(field) => time(&schema.fields[field], *lateness),
                 None => "in order of arrival".into(),
             };
-            let keeps = stream.remembers().map(|time| format!(", answers kept for {} s", time as f64 / 1e6));
-            format!("source {name} {{{schema}}}, {time}{}", keeps.unwrap_or_default())
+            let keys = || format!("at most {} keys", stream.keys_max());
+            let keeps =
+                stream.remembers().map(|time| format!(", answers kept for {} s, {}", time as f64 / 1e6, keys()));
+            let ahead = match ahead {
+                Ahead::ByInput => String::new(),
+                Ahead::Unbounded => ", however far ahead of the clock".into(),
+                Ahead::Most(most) => format!(", at most {} ahead of the clock", span(Type::Time, *most)),
+            };
+            format!("source {name} {{{schema}}}, {time}{ahead}{}", keeps.unwrap_or_default())
         }
         Origin::Map { .. } if program.late_of(id).is_some() => {
             format!("{name} {{{schema}}}, each at the greatest time or mark before it")
@@ -105,7 +112,7 @@ fn time(field: &tidemill_model::Field, lateness: i64) -> String {
     }
 }
 
-/// A length of event time of this type.
+/// Returns a length of event time of this type.
 fn span(time: Type, length: i64) -> String {
     match time {
         Type::Time => format!("{} s", length as f64 / 1e6),

@@ -3,7 +3,7 @@
 
 use super::joins;
 use super::windows::{is_hidden, rows};
-use crate::{CHANGES, Origin, Program, Stream, StreamId, TransactionId};
+use crate::{CHANGES, EXPIRED, Origin, Program, Stream, StreamId, TransactionId};
 use serde::Serialize;
 
 /// The kind of a node.
@@ -41,7 +41,7 @@ pub struct FlowNode {
     pub name: String,
 }
 
-/// What goes along an edge.
+/// The things that go along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// The events of a stream, to batches, a filter or a map.
@@ -61,11 +61,11 @@ pub enum Carried {
 /// An edge between two nodes, by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowEdge {
-    /// Where it begins; the transaction of [`Carried::Reads`] and [`Carried::Writes`].
+    /// The node where it begins; the transaction of [`Carried::Reads`] and [`Carried::Writes`].
     pub from: usize,
-    /// Where it ends.
+    /// The node where it ends.
     pub to: usize,
-    /// What goes along it.
+    /// The kind of things that go along the edge.
     pub carried: Carried,
 }
 
@@ -79,7 +79,7 @@ pub struct FlowGraph {
 }
 
 impl FlowGraph {
-    /// The graph of a program.
+    /// Returns the graph of a program.
     pub fn of(program: &Program) -> FlowGraph {
         let mut graph = FlowGraph::default();
         for table in program.tables.iter().filter(|table| !table.is_hidden) {
@@ -106,7 +106,7 @@ impl FlowGraph {
             Origin::Due(due) if due.is_ticks() => (NodeKind::Ticks, None),
             Origin::Batch(of) => (NodeKind::Batch, Some(of.source)),
             Origin::Filter { input, .. } => (NodeKind::Filter, Some(*input)),
-            // Of the source's node.
+            // A late stream belongs to the node of its source.
             Origin::Map { .. } if program.late_of(id).is_some() => return,
             Origin::Map { input, .. } => (NodeKind::Map, Some(*input)),
             _ => return,
@@ -177,7 +177,7 @@ impl FlowGraph {
     }
 }
 
-/// The streams that a user knows: all but those that windows, joins, ticks and wakes are made of.
+/// Returns the streams that a user knows: all but those that windows, joins, ticks and wakes are made of.
 pub fn shown_streams(program: &Program) -> impl Iterator<Item = StreamId> {
     program.streams.keys().filter(|&id| is_shown(program, id))
 }
@@ -187,7 +187,7 @@ fn is_shown(program: &Program, id: StreamId) -> bool {
     is_ticks || !is_hidden(program, id)
 }
 
-/// Whether the transaction of this name is one, or the function of a window or a join.
+/// Returns the kind of the transaction of this name: a transaction of the user, or the function of a window or a join.
 fn kind_of(program: &Program, name: &str) -> NodeKind {
     let has = |part: &str| program.transactions.iter().any(|t| t.name.strip_prefix(name) == Some(part));
     let is_join = || program.streams.iter().any(|stream| joins::of_input(stream) == Some(name));
@@ -198,7 +198,7 @@ fn kind_of(program: &Program, name: &str) -> NodeKind {
     }
 }
 
-/// The node that gives the events of a declared stream.
+/// Returns the node that gives the events of a declared stream.
 fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
     let stream = &program.streams[id];
     let of = |t: TransactionId| {
@@ -219,13 +219,16 @@ fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
         Origin::Committed(t) if program.transactions[*t].name.ends_with(CHANGES) => {
             (NodeKind::Table, stream.name.trim_end_matches(CHANGES))
         }
+        Origin::Committed(t) if program.transactions[*t].name.ends_with(EXPIRED) => {
+            (NodeKind::Table, stream.name.trim_end_matches(EXPIRED))
+        }
         Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(*t),
         Origin::Late(of) | Origin::LateRoot(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
     }
 }
 
-/// The declared stream whose events a stream has: the stream itself, unless it is a side of a join or was made to carry
-/// the time of the position.
+/// Returns the declared stream whose events a stream has: the stream itself, unless it is a side of a join or was made
+/// to carry the time of the position.
 fn declared(program: &Program, id: StreamId) -> StreamId {
     if !is_hidden(program, id) {
         return id;
@@ -250,7 +253,7 @@ fn declared(program: &Program, id: StreamId) -> StreamId {
     }
 }
 
-/// Whether a stream is made of `input` as a hidden copy of it is.
+/// Returns whether a stream is made of `input` as a hidden copy of it is.
 fn is_same(copy: &Origin, stream: &Stream, input: StreamId) -> bool {
     match (copy, &stream.origin) {
         (Origin::Filter { predicate, .. }, Origin::Filter { input: of, predicate: other, .. }) => {

@@ -5,13 +5,13 @@ use crate::program::{Expr, Node};
 use crate::{Bound, Keep, Origin, OutputField, Program, Slices, Stream, StreamId, Transaction};
 use std::fmt::Write;
 
-/// The join that a stream is an input of, if it is one: its name.
+/// Returns the join that a stream is an input of, if it is one: its name.
 pub(super) fn of_input(stream: &Stream) -> Option<&str> {
     let Origin::Map { .. } = stream.origin else { return None };
     stream.name.strip_suffix(".left").or_else(|| stream.name.strip_suffix(".right"))
 }
 
-/// All joins.
+/// Appends the description of all joins.
 pub(super) fn joins(text: &mut String, program: &Program) {
     let mut title = "\njoins of streams\n";
     for join in &program.transactions {
@@ -31,7 +31,7 @@ pub(super) fn joins(text: &mut String, program: &Program) {
     }
 }
 
-/// The maps of the inputs of a join, if there is one of this name.
+/// Returns the maps of the inputs of a join, if there is one of this name.
 fn sides(program: &Program, join: &str) -> Option<[StreamId; 2]> {
     let find = |part: &str| {
         let is_it = |stream: &Stream| of_input(stream) == Some(join) && stream.name.ends_with(part);
@@ -47,7 +47,7 @@ fn input(program: &Program, side: StreamId) -> &str {
     }
 }
 
-/// The values that are equal in a pair, left and right.
+/// Returns the values that are equal in a pair, left and right.
 fn keys(program: &Program, sides: [StreamId; 2]) -> Vec<[String; 2]> {
     let of = |side: StreamId| -> Vec<String> {
         let Origin::Map { input, fields, .. } = &program.streams[side].origin else { unreachable!("it is a map") };
@@ -64,7 +64,7 @@ fn keys(program: &Program, sides: [StreamId; 2]) -> Vec<[String; 2]> {
     left.into_iter().zip(right).map(|(a, b)| [a, b]).collect()
 }
 
-/// A value that may be None, where what stands for it is never.
+/// Returns a value that may be None, where what stands for it is never.
 fn present(value: &Expr) -> &Expr {
     match &value.node {
         Node::IfElse { condition, otherwise, .. } if matches!(condition.node, Node::IsNull(_)) => otherwise,
@@ -72,7 +72,7 @@ fn present(value: &Expr) -> &Expr {
     }
 }
 
-/// How long records are kept.
+/// Returns the slices for which records are kept.
 fn reach(program: &Program, join: &str) -> Slices {
     let rows = program.tables.iter().find(|table| table.name == format!("{join}.rows")).expect("a join has rows");
     let window = rows.columns.iter().find_map(|column| column.window).expect("they hold records");

@@ -7,16 +7,26 @@ mod joins;
 mod transaction;
 mod windows;
 
-use crate::{CANNOT_FAIL, GroupOf, Groups, Nesting, Origin, Program, StreamId, TransactionId, Waves, with_deep_stack};
+use crate::{
+    CANNOT_FAIL, EXPIRED, Expire, GroupOf, Groups, Nesting, Origin, Program, StreamId, TransactionId, Waves,
+    with_deep_stack,
+};
 pub use graph::{Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, shown_streams};
 use std::fmt::Write;
+use tidemill_model::Value;
+use tidemill_model::civil::span_text;
 
-/// A readable account of the whole program.
+/// Returns a readable account of the whole program.
 pub fn explain(program: &Program) -> String {
-    with_deep_stack(|| account(program))
+    explain_called(program, &[])
 }
 
-fn account(program: &Program) -> String {
+/// Explains a program of which some transactions are called: nobody has to read their streams.
+pub fn explain_called(program: &Program, called: &[TransactionId]) -> String {
+    with_deep_stack(|| account(program, called))
+}
+
+fn account(program: &Program, called: &[TransactionId]) -> String {
     let mut text = format!("application {}\n", program.name);
     if program.tables.iter().any(|table| !table.is_hidden) {
         text.push_str("\ntables\n");
@@ -24,11 +34,16 @@ fn account(program: &Program) -> String {
     for table in program.tables.iter().filter(|table| !table.is_hidden) {
         let columns: Vec<String> = table.columns.iter().enumerate().map(|(i, c)| column(table, i, c)).collect();
         let _ = writeln!(text, "  {}: {}", table.name, columns.join(", "));
+        let _ = match &table.expire {
+            Some(Expire::After(length)) => writeln!(text, "    rows expire {} after their last write", after(length)),
+            Some(Expire::At(column)) => writeln!(text, "    rows expire by {column}"),
+            None => Ok(()),
+        };
         for index in &table.indexes {
             let _ = writeln!(text, "    index of {}", table.named(index));
         }
     }
-    // What runs one event at a time is not scheduled.
+    // Transactions that run one event at a time are not scheduled.
     if Waves::of(program).is_some() {
         groups(&mut text, program);
         speculation(&mut text, program);
@@ -43,7 +58,7 @@ fn account(program: &Program) -> String {
         text.push('\n');
         transaction::transaction(&mut text, program, id);
     }
-    for warning in warnings(program) {
+    for warning in warnings_called(program, called) {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
@@ -67,7 +82,7 @@ fn groups(text: &mut String, program: &Program) {
     }
 }
 
-/// Why no policy runs transactions again, where none does.
+/// Explains why no policy runs transactions again, where none does.
 fn speculation(text: &mut String, program: &Program) {
     let shown = |t: &&crate::Transaction| !t.is_hidden();
     let is_final = |t: &crate::Transaction| t.is_final(program).map(|why| format!("{} {why}", t.name));
@@ -75,6 +90,13 @@ fn speculation(text: &mut String, program: &Program) {
     if !reasons.is_empty() {
         let _ = write!(text, "\nupdates wait for verdicts under every policy: ");
         let _ = writeln!(text, "{}, which could not be taken back", reasons.join(", "));
+    }
+}
+
+fn after(length: &Value) -> String {
+    match length {
+        Value::Duration(length) => span_text(*length),
+        other => crate::print::literal(other),
     }
 }
 
@@ -90,18 +112,29 @@ fn column(table: &crate::Table, index: usize, column: &crate::Column) -> String 
     format!("{key}{}: {}{default}", column.name, column.ty)
 }
 
-/// What is allowed but probably not meant: streams that carry events nowhere.
+/// Returns warnings of what is allowed but probably not meant: streams that carry events nowhere.
 ///
 /// Late and bad events are always counted, so nothing is said of them; nor of the events that pass
 /// through a transaction that returns nothing.
 pub fn warnings(program: &Program) -> Vec<String> {
-    let unused = program.streams.keys().filter(|&id| !used(program, id) && carries(program, id));
+    warnings_called(program, &[])
+}
+
+/// Returns the warnings of a program of which some transactions are called: the caller has the outcome, so nobody has
+/// to read their streams.
+pub fn warnings_called(program: &Program, called: &[TransactionId]) -> Vec<String> {
+    let is_reply = |id: StreamId| match program.streams[id].origin {
+        Origin::Committed(of) | Origin::Aborted(of) => called.contains(&of),
+        _ => false,
+    };
+    let unused = program.streams.keys().filter(|&id| !used(program, id) && carries(program, id) && !is_reply(id));
     let unused = unused.filter(|&id| !windows::is_hidden(program, id));
     let unused = unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name));
     unused.chain(empty(program)).collect()
 }
 
-/// Streams that are used though no event can be there: aborts of transactions that abort as a part of another.
+/// Returns warnings of streams that are used though no event can be there: aborts of transactions that abort as a part
+/// of another.
 fn empty(program: &Program) -> Vec<String> {
     let of_nested = |t: &crate::Transaction| match t.nesting {
         Nesting::In(root) if used(program, t.aborted) => {
@@ -111,6 +144,12 @@ fn empty(program: &Program) -> Vec<String> {
         _ => None,
     };
     program.transactions.iter().filter_map(of_nested).collect()
+}
+
+/// Returns the name of the stream of a source's late events, if nothing reads it.
+pub fn unread_late(program: &Program, source: StreamId) -> Option<&str> {
+    let (id, late) = program.streams.iter_enumerated().find(|(id, _)| program.late_of(*id) == Some(source))?;
+    (!used(program, id)).then_some(late.name.as_str())
 }
 
 fn used(program: &Program, id: StreamId) -> bool {
@@ -124,6 +163,8 @@ fn carries(program: &Program, id: StreamId) -> bool {
         // A clock is there so that time passes.
         Origin::Source { lateness, .. } if lateness < 0 => false,
         Origin::Map { .. } if program.late_of(id).is_some() => false,
+        // Rows may expire so that they are gone.
+        Origin::Committed(of) if program.transactions[of].name.ends_with(EXPIRED) => false,
         Origin::Committed(transaction) => !program.transactions[transaction].committed.passes_event,
         Origin::Aborted(transaction) if program.transactions[transaction].is_nested() => false,
         Origin::Aborted(transaction) => can_fail(&program.transactions[transaction].reasons),
@@ -135,7 +176,7 @@ fn carries(program: &Program, id: StreamId) -> bool {
     }
 }
 
-/// An expression of a transaction's body, as its user might have written it.
+/// Returns an expression of a transaction's body, as its user might have written it.
 pub fn expression_text(program: &Program, transaction: &crate::Transaction, expr: &crate::program::Expr) -> String {
     expression::Names::body(program, transaction).expression(expr)
 }

@@ -4,13 +4,13 @@ use super::expression::Names;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::{Expr, Stmt};
 use crate::{
-    CANNOT_FAIL, Condition, Direction, Missing, Nesting, Operation, Operations, Order, Program, Role, Selection, Table,
-    TableId, Test, Transaction, TransactionId, Waves,
+    CANNOT_FAIL, Condition, Direction, Missing, Nesting, Operation, Operations, Order, Origin, Program, Role,
+    Selection, Stream, Table, TableId, Test, Transaction, TransactionId, Waves,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Everything there is to say about a transaction.
+/// Appends the description of a transaction: inputs, roles, body, reasons to abort.
 pub(super) fn transaction(text: &mut String, program: &Program, id: TransactionId) {
     let transaction = &program.transactions[id];
     let names = Names::body(program, transaction);
@@ -62,7 +62,7 @@ fn row(program: &Program, transaction: &Transaction, role: &Role) -> String {
     format!("{} = {table}[{}]{each}{found}, {mode}, {missing}", role.name, key.join(", "))
 }
 
-/// The rows of a role that is not one row.
+/// Returns the rows of a role that is not one row.
 fn selected(program: &Program, transaction: &Transaction, role: &Role) -> String {
     let Table { name, columns, indexes, .. } = &program.tables[role.table];
     let names = Names::body(program, transaction);
@@ -182,7 +182,7 @@ fn aliasing(program: &Program, transaction: &Transaction) -> Vec<String> {
     meetings(program, transaction).into_iter().filter(shown).map(line).collect()
 }
 
-/// The parts that it can be taken apart into, where it can.
+/// Returns the parts that it can be taken apart into, where it can.
 fn operations(program: &Program, id: TransactionId) -> Vec<String> {
     let transaction = &program.transactions[id];
     let Some(parts) = Operations::of(program, id) else { return Vec::new() };
@@ -199,7 +199,7 @@ fn operations(program: &Program, id: TransactionId) -> Vec<String> {
     parts.operations.iter().map(line).chain(["verdict".into()]).collect()
 }
 
-/// Whether the transaction has to run event by event, and why.
+/// Returns a sentence that says whether the transaction has to run event by event, and why.
 fn execution(program: &Program, id: TransactionId) -> String {
     let transaction = &program.transactions[id];
     match &transaction.nesting {
@@ -236,8 +236,10 @@ fn execution(program: &Program, id: TransactionId) -> String {
     }
     let cause = program.transactions.iter().find(|t| reached(t).contains(&transaction.name));
     if Waves::of(program).is_some() {
-        let wakes =
-            if program.wakes_within() { "; in order, on one worker, where rows wake within the epoch" } else { "" };
+        let wakes = match program.wakes_within() {
+            true => format!("; in order, on one worker, where rows {} within the epoch", wake_or_expire(program)),
+            false => String::new(),
+        };
         return match cause {
             None => format!("whole epochs at a time{wakes}"),
             Some(cause) => format!("whole epochs at a time, after {}{wakes}", cause.name),
@@ -249,5 +251,19 @@ fn execution(program: &Program, id: TransactionId) -> String {
     match cause {
         Some(cause) => format!("one event at a time, as events of {} reach it", cause.name),
         None => "one event at a time, as other transactions of the program run so".into(),
+    }
+}
+
+/// Returns what rows do that are due.
+fn wake_or_expire(program: &Program) -> &'static str {
+    let due = |stream: &Stream| match &stream.origin {
+        Origin::Due(due) => Some(due.is_expiry(program)),
+        _ => None,
+    };
+    let expire: Vec<bool> = program.streams.iter().filter_map(due).collect();
+    match (expire.contains(&false), expire.contains(&true)) {
+        (true, true) => "wake or expire",
+        (false, true) => "expire",
+        _ => "wake",
     }
 }

@@ -9,25 +9,26 @@ use std::fmt::Write;
 use tidemill_model::{Type, Value};
 
 impl Transaction {
-    /// Whether it is a part of a window over a stream, of a stream of ticks, or of rows that wake, and gives nothing that
-    /// users see. Names of users have no dots.
+    /// Returns whether it is a part of a window over a stream, of a stream of ticks, or of rows that wake, and gives
+    /// nothing that users see. Names of users have no dots.
     pub fn is_hidden(&self) -> bool {
         self.name.contains('.') && !self.name.ends_with(".early")
     }
 }
 
 impl Program {
-    /// Whether a transaction passes on the first events of a stream. It has no stream of aborts.
+    /// Returns whether a transaction passes on the first events of a stream. It has no stream of aborts.
     pub fn gives_first(&self, transaction: TransactionId) -> bool {
         let of = &self.transactions[transaction];
         self.streams[of.committed.stream].name == of.name && !of.name.contains('.')
     }
 }
 
-/// Whether a stream is a part of a window over a stream, or of how late events come in, and no result of its own.
+/// Returns whether a stream is a part of a window over a stream, or of how late events come in, and no result of its
+/// own.
 pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
-        // The changes of a table are what a hidden transaction passes on.
+        // The changes of a table are what a hidden transaction passes on, and so are the rows that have expired.
         Origin::Committed(of) => {
             let of = &program.transactions[of];
             of.is_hidden() && of.name != program.streams[id].name
@@ -38,7 +39,7 @@ pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
         }
         // A transaction emits a second time for a window.
         Origin::Emitted(of, output) => program.transactions[of].emits[output].name.contains('.'),
-        Origin::Due(ref due) if due.is_wakes() => false,
+        Origin::Due(ref due) if due.is_wakes() => due.is_expiry(program),
         Origin::LateRoot(_) => true,
         Origin::Map { .. } if program.late_of(id).is_some() => false,
         Origin::Failed(of) if program.late_of(of).is_some() => true,
@@ -48,7 +49,7 @@ pub(super) fn is_hidden(program: &Program, id: StreamId) -> bool {
     }
 }
 
-/// All windows over streams.
+/// Appends the description of all windows over streams.
 pub(super) fn windows(text: &mut String, program: &Program) {
     let mut title = "\nwindows over streams\n";
     for stream in &program.streams {
@@ -61,11 +62,17 @@ pub(super) fn windows(text: &mut String, program: &Program) {
         let by: Vec<&str> = parts.map(|field| field.name.as_str()).collect();
         let by = if by.is_empty() { String::new() } else { format!(", by {}", by.join(", ")) };
         if let Some(within) = first_within(program, due) {
-            let input = program
-                .transactions
-                .iter()
-                .find(|t| t.name == name)
-                .map_or(&*stream.name, |first| &*program.streams[first.inputs[0]].name);
+            let first = program.transactions.iter().find(|t| t.name == name);
+            let input = first.map_or_else(
+                || stream.name.clone(),
+                |first| match &first.inputs[..] {
+                    [input] => program.streams[*input].name.clone(),
+                    inputs => {
+                        let source = &program.streams[program.streams[inputs[0]].root].name;
+                        format!("{source} and {source}.late")
+                    }
+                },
+            );
             let span = literal(&units(due, within));
             let _ = writeln!(text, "  {name}: the first events within {span} of {input}");
             let _ = writeln!(
@@ -104,7 +111,7 @@ pub(super) fn windows(text: &mut String, program: &Program) {
     }
 }
 
-/// Within which time events are repeats, if that is what a table of windows is for.
+/// Returns the time within which events are repeats, if that is what a table of windows is for.
 fn first_within(program: &Program, due: &Due) -> Option<i64> {
     program.tables[due.table].columns.iter().find_map(|column| within(&column.name))
 }
@@ -113,7 +120,7 @@ fn units(due: &Due, units: i64) -> Value {
     if due.time == Type::Int { Value::Int(units) } else { Value::Duration(units) }
 }
 
-/// The distance of a window's early results.
+/// Returns the distance of a window's early results.
 fn early(program: &Program, window: &str) -> Option<i64> {
     program.streams.iter().find_map(|stream| match &stream.origin {
         Origin::Due(Due { bound: Bound::Grid { every, .. }, .. })
@@ -125,7 +132,7 @@ fn early(program: &Program, window: &str) -> Option<i64> {
     })
 }
 
-/// The table of which each row has a result in a window.
+/// Returns the table of which each row has a result in a window.
 pub(super) fn rows(program: &Program, window: &str) -> Option<TableId> {
     program.streams.iter().find_map(|stream| match &stream.origin {
         Origin::Due(Due { bound: Bound::Rows { of, .. }, .. }) if stream.name.strip_suffix(".rows") == Some(window) => {

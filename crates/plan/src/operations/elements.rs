@@ -1,4 +1,4 @@
-//! Whether an operation can be performed for each element of a list by itself.
+//! The operations that can be performed for each element of a list by itself.
 //!
 //! **Law.** Rows of the roles over the list are reached inside loops over it only, each in the round of its own element.
 //! So a round depends on another one through locals alone, and through leaving the loop. Where no local carries
@@ -9,8 +9,8 @@ use crate::program::{Expr, LocalId, Node, Stmt};
 use crate::{Role, RoleId, Transaction};
 use std::collections::BTreeSet;
 
-/// The list that the written ones of these roles are over, if `update`, which performs them, can be performed for
-/// some of its elements at a time.
+/// Returns the list that the written ones of these roles are over, if `update`, which performs them, can be performed
+/// for some of its elements at a time.
 pub fn list_of(update: &Transaction, roles: &BTreeSet<RoleId>) -> Option<usize> {
     let list = roles.iter().map(|&role| &update.roles[role]).find(|role| role.written)?.over?;
     let fits = |role: &Role| role.over == Some(list) || role.over.is_none() && !role.written;
@@ -26,10 +26,10 @@ pub fn list_of(update: &Transaction, roles: &BTreeSet<RoleId>) -> Option<usize> 
 
 /// The rounds of the loops over a list.
 struct Rounds<'a> {
-    /// By loop, its list.
+    /// The list of each loop, by loop.
     loops: &'a [usize],
     list: usize,
-    /// The locals that are set inside them.
+    /// The locals that are set inside the loops.
     locals: BTreeSet<LocalId>,
 }
 
@@ -54,7 +54,7 @@ impl Rounds<'_> {
         })
     }
 
-    /// Whether anything outside of the loops reads what is set inside.
+    /// Returns whether anything outside of the loops reads what is set inside.
     fn is_read_outside(&self, block: &[Stmt]) -> bool {
         block.iter().any(|stmt| {
             let is_outside = !matches!(stmt, Stmt::ForEach { .. });
@@ -64,7 +64,8 @@ impl Rounds<'_> {
         })
     }
 
-    /// Whether a round sets each of its locals before it reads it, given those that are set already, to which it adds.
+    /// Returns whether a round sets each of its locals before it reads it, given those that are set already, to which
+    /// it adds.
     fn sets_what_it_reads(&self, block: &[Stmt], set: &mut BTreeSet<LocalId>) -> bool {
         block.iter().all(|stmt| {
             if self.reads_before(stmt, set) {
@@ -91,7 +92,7 @@ impl Rounds<'_> {
         })
     }
 
-    /// Whether a statement, without its blocks, reads a local of the rounds that is not set.
+    /// Returns whether a statement, without its blocks, reads a local of the rounds that is not set.
     fn reads_before(&self, stmt: &Stmt, set: &BTreeSet<LocalId>) -> bool {
         let unset = |local: &LocalId| self.locals.contains(local) && !set.contains(local);
         let reads = |expr: &Expr| {

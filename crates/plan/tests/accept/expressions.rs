@@ -109,7 +109,7 @@ fn none_is_checked_where_a_value_is_needed() {
     assert!(matches!(typed(event("maybe_n").ne(1)).0.node, Node::Equal { negated: true, .. }));
     assert!(matches!(typed(event("n").ne(1)).0.node, Node::Compare { op: CompareOp::Ne, .. }));
     assert_eq!(typed(event("n").is_null()).0.node, Node::Const(Value::Bool(false)));
-    // What is never None is still evaluated, because it may fail.
+    // A value that is never None is still evaluated, because it may fail.
     check((event("n") / event("m")).is_null(), Type::Bool, &["division by zero in ev.n / ev.m"]);
 }
 
@@ -165,4 +165,35 @@ fn texts_of_expressions_have_the_parentheses_they_need() {
     ] {
         assert_eq!(expr.to_string(), text);
     }
+}
+
+#[test]
+fn functions_of_math() {
+    check(call(Sqrt, event("x")), Type::Float, &["math error in sqrt(ev.x)"]);
+    check(event("n").call(Pow, [event("x")]), Type::Float, &["math error in pow(ev.n, ev.x)"]);
+    check(event("x").call(Atan2, [literal(1)]), Type::Float, &[]);
+    check(event("x").call(Hypot, [event("x")]), Type::Float, &[]);
+    check(call(Floor, event("x")), Type::Int, &["conversion failed in floor(ev.x)"]);
+    check(call(Ceil, event("price")), Type::Int, &[]);
+    check(call(Trunc, event("n")), Type::Int, &[]);
+}
+
+#[test]
+fn functions_of_texts() {
+    let text = || event("text");
+    let all = || literal(i64::MAX);
+    check(text().call(Find, [text(), literal(0), all()]), Type::Int, &[]);
+    check(text().call(Slice, [literal(-3), all()]), Type::Str, &[]);
+    check(text().call(At, [event("n")]), Type::Str, &["index out of range in ev.text[ev.n]"]);
+    check(text().call(Zfill, [literal(1000)]), Type::Str, &[]);
+    check(text().call(Zfill, [literal(1001)]), Type::Str, &["too much memory"]);
+    check(text().call(Replace, [literal("ab"), literal("c"), literal(-1)]), Type::Str, &[]);
+    check(text().call(Replace, [literal(""), literal("c"), literal(-1)]), Type::Str, &["too much memory"]);
+    check(text().call(Replace, [literal("a"), text(), literal(2)]), Type::Str, &["too much memory"]);
+    check(text().call(SplitCount, [none(), literal(-1)]), Type::Int, &[]);
+    check(
+        text().call(SplitPart, [text(), literal(2), literal(-1)]),
+        Type::Str,
+        &["empty separator in ev.text.split(ev.text, 2)[-1]", "index out of range in ev.text.split(ev.text, 2)[-1]"],
+    );
 }

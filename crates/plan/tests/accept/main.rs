@@ -10,7 +10,7 @@ use tidemill_plan::build::{PlanBuilder, named};
 use tidemill_plan::typed::Expr as Typed;
 use tidemill_plan::{Expr, Origin, OutputField, Plan, Program, Stream, Transaction, analyze};
 
-/// The program of a good plan, with its promises checked.
+/// Returns the program of a good plan, with its promises checked.
 fn program(plan: PlanBuilder) -> Program {
     let plan = plan.build();
     let json = serde_json::to_string(&plan).unwrap();
@@ -40,7 +40,7 @@ fn decimal(digits: u8, scale: u8) -> Type {
     Type::Decimal { digits, scale }
 }
 
-/// A source `all` with a field of every type; `maybe_…` are nullable.
+/// Returns a source `all` with a field of every type; `maybe_…` are nullable.
 fn fields() -> PlanBuilder {
     PlanBuilder::new("fields").source("all", |mut s| {
         for (name, ty) in [
@@ -60,7 +60,7 @@ fn fields() -> PlanBuilder {
     })
 }
 
-/// An expression over [`fields`] as a map types it, with the reasons of its failures.
+/// Returns an expression over [`fields`] as a map types it, with the reasons of its failures.
 fn typed(expr: impl Into<Expr>) -> (Typed, Vec<String>) {
     let plan = fields().map("mapped", named("all"), [("value", expr.into())]);
     let program = program(plan);

@@ -6,7 +6,7 @@ use tidemill_plan::build::{Block, PlanBuilder, cell, element, event, exists, lit
 use tidemill_plan::typed::{Node, Stmt};
 use tidemill_plan::{Cast, Count, Missing, Seen, Transaction};
 
-/// A transaction on [`fields`] with the table `rows` (all columns have defaults) and a body.
+/// Returns a transaction on [`fields`] with the table `rows` (all columns have defaults) and a body.
 fn body(fill: impl FnOnce(&mut Block)) -> Transaction {
     let plan = fields()
         .table("rows", |t| {

@@ -3,7 +3,7 @@
 
 use tidemill_model::{ColumnType, FieldType, Schema, Type, Value};
 use tidemill_plan::typed::{Expr, Node, Stmt};
-use tidemill_plan::{Cast, Keep, Origin, OutputField, Program, TextOp, Transaction, WordOp};
+use tidemill_plan::{Cast, Keep, MathOp, Origin, OutputField, Program, TextCall, TextOp, Transaction, WordOp};
 
 /// Panics where the program breaks a promise.
 pub fn verify(program: &Program) {
@@ -180,6 +180,13 @@ impl Check<'_> {
                 self.expr(value, ty);
                 self.reason(*reason);
             }
+            Node::Math { op, arguments, reason } => {
+                let count =
+                    if matches!(op, MathOp::Fmod | MathOp::Pow | MathOp::Atan2 | MathOp::Hypot) { 2 } else { 1 };
+                assert_eq!((arguments.len(), ty), (count, Type::Float.into()));
+                arguments.iter().for_each(|argument| self.expr(argument, ty));
+                self.reason(*reason);
+            }
             Node::FloatNeg(value) | Node::FloatAbs(value) => self.expr(value, Type::Float.into()),
             Node::Compare { left, right, .. } => {
                 self.same(left, right);
@@ -208,6 +215,24 @@ impl Check<'_> {
             }
             Node::Text { op: TextOp::Lower | TextOp::Upper | TextOp::Strip, value } => {
                 self.expr(value, Type::Str.into());
+            }
+            Node::TextCall { op, arguments, reason } => {
+                let (texts, ints) = match op {
+                    TextCall::Find => (2, 2),
+                    TextCall::Part => (2, 2),
+                    TextCall::Parts => (2, 1),
+                    TextCall::Replace => (3, 1),
+                    TextCall::Slice | TextCall::SpacedPart => (1, 2),
+                    TextCall::At | TextCall::Zfill | TextCall::SpacedParts => (1, 1),
+                    TextCall::Separator => (1, 0),
+                };
+                assert_eq!(arguments.len(), texts + ints);
+                for (number, argument) in arguments.iter().enumerate() {
+                    self.expr(argument, if number < texts { Type::Str } else { Type::Int }.into());
+                }
+                let is_int = matches!(op, TextCall::Find | TextCall::Parts | TextCall::SpacedParts);
+                assert_eq!(ty, if is_int { Type::Int } else { Type::Str }.into());
+                self.reason(*reason);
             }
             Node::TextTest { left, right, .. } => {
                 self.same(left, right);
@@ -242,6 +267,10 @@ impl Check<'_> {
                 assert!(matches!(ty.ty, Type::Int | Type::Time) && !ty.nullable);
                 self.expr(time, ty);
                 self.reason(*reason);
+            }
+            Node::DatePart { time, .. } => {
+                assert_eq!(ty, Type::Int.into());
+                self.expr(time, Type::Time.into());
             }
             Node::Pack(values) => {
                 assert_eq!(ty, Type::Bytes.into());
@@ -287,9 +316,13 @@ fn cast_fits(cast: Cast, from: Type, to: Type) -> bool {
         Cast::BoolToInt => (from, to) == (Type::Bool, Type::Int),
         Cast::IntToFloat => (from, to) == (Type::Int, Type::Float),
         Cast::WordToFloat { .. } => from.is_word() && to == Type::Float,
-        Cast::FloatToInt | Cast::FloatRound => (from, to) == (Type::Float, Type::Int),
+        Cast::FloatToInt | Cast::FloatRound | Cast::FloatFloor | Cast::FloatCeil => {
+            (from, to) == (Type::Float, Type::Int)
+        }
         Cast::ScaleUp { by } => scale(to) == scale(from).map(|s| s + by),
-        Cast::ScaleRound { by } | Cast::ScaleTruncate { by } => scale(from) == scale(to).map(|s| s + by),
+        Cast::ScaleRound { by } | Cast::ScaleTruncate { by } | Cast::ScaleFloor { by } | Cast::ScaleCeil { by } => {
+            scale(from) == scale(to).map(|s| s + by)
+        }
         Cast::FitDigits { digits } => {
             scale(from) == scale(to) && matches!(to, Type::Decimal { digits: d, .. } if d == digits)
         }
@@ -301,7 +334,7 @@ fn cast_fits(cast: Cast, from: Type, to: Type) -> bool {
     }
 }
 
-/// Whether a value is of a type; for defaults.
+/// Returns whether a value is of a type; for defaults.
 pub fn is_of(value: &Value, ty: ColumnType) -> bool {
     match (value, ty.ty) {
         (Value::Null, _) => ty.nullable,

@@ -28,13 +28,13 @@ pub type SplitId = (u32, u32);
 /// Something that is processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it stands.
+    /// Its position.
     pub position: SerialPosition,
-    /// What it is.
+    /// Its kind.
     pub what: What,
 }
 
-/// What stands at a position.
+/// The kind of a step at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A punctual event of a split.
@@ -53,7 +53,7 @@ pub enum What {
     Result(String),
 }
 
-/// What something that is processed causes, beside its cascade.
+/// An effect of a step, beside its cascade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Sets the wake of a row, or cancels it.
@@ -62,7 +62,7 @@ pub enum Effect {
         table: u32,
         /// The row's key.
         key: Vec<KeyPart>,
-        /// When.
+        /// The time of the wake; none cancels it.
         at: Option<i64>,
     },
     /// Announces a result that completes with an instant. Under the same name it moves, or is taken back; it keeps its
@@ -90,13 +90,13 @@ pub struct Order {
     shown: BTreeSet<i64>,
     /// The last that has passed.
     passed: Option<SerialPosition>,
-    /// What was sent so far.
+    /// The number of events sent so far.
     sent: u64,
     ended: bool,
 }
 
 impl Order {
-    /// Before the first input. `least` is the least time of all: that of the type, or 0 for counters.
+    /// Makes an order before the first input. `least` is the least time of all: that of the type, or 0 for counters.
     pub fn new(least: i64, everies: Vec<Every>) -> Self {
         Order {
             least,
@@ -111,7 +111,7 @@ impl Order {
         }
     }
 
-    /// A split begins: with the program's mark, or where something has passed that is after the split's first record of
+    /// Begins a split: with the program's mark, or where something has passed that is after the split's first record of
     /// that time, with the next time. Returns its mark, which a log has.
     pub fn join(&mut self, split: SplitId, clock: Clock) -> i64 {
         let first = |time| SerialPosition::record(time, split.0, split.1, 0);
@@ -126,7 +126,7 @@ impl Order {
         mark
     }
 
-    /// A split begins with the mark that a log has.
+    /// Adds a split that begins with the mark that a log has.
     pub fn join_at(&mut self, split: SplitId, clock: Clock, mark: i64) {
         assert!(!self.ended, "nothing comes after the end of time");
         let of_source = self.splits.range((split.0, 0)..=(split.0, u32::MAX));
@@ -178,13 +178,13 @@ impl Order {
         assert!(self.held.insert(position, What::Sent).is_none(), "ordinals are given once");
     }
 
-    /// The end of time: all splits end, and nothing more is sent.
+    /// Ends time: all splits end, and nothing more is sent.
     pub fn end(&mut self) {
         self.splits.values_mut().for_each(Split::end);
         self.ended = true;
     }
 
-    /// Lets pass what may, at most so much; `react` says what each causes.
+    /// Lets the inputs pass that may, at most `most` of them, and returns them; `react` says which effects each has.
     pub fn pass(&mut self, most: usize, react: &mut dyn FnMut(&Step) -> Vec<Effect>) -> Vec<Step> {
         let mut steps = Vec::new();
         while steps.len() < most {
@@ -201,7 +201,7 @@ impl Order {
         steps
     }
 
-    /// What is next in the order, as far as is known.
+    /// Returns the next step in the order, as far as it is known.
     fn next(&self) -> Option<Step> {
         let held = self.held.first_key_value().map(|(position, what)| (position.clone(), what.clone()));
         let tick = self.timers.next_tick(&self.shown, self.passed.as_ref()).map(|tick| (tick, What::Tick));
@@ -211,7 +211,7 @@ impl Order {
         Some(Step { position: first.0, what: first.1 })
     }
 
-    /// Whether no smaller position can come.
+    /// Returns whether no smaller position can come.
     fn may_pass(&self, position: &SerialPosition) -> bool {
         let time = position.time;
         let begins = position.place == Place::Begin;
@@ -229,25 +229,26 @@ impl Order {
         }
     }
 
-    /// The program's mark.
+    /// Returns the program's mark.
     pub fn mark(&self) -> i64 {
         let horizon = self.shown.last().copied().unwrap_or(self.least);
         let open = self.splits.values().filter(|split| !split.has_ended());
         open.map(Split::mark).fold(horizon, i64::min)
     }
 
-    /// The mark of a split.
+    /// Returns the mark of a split.
     pub fn mark_of(&self, split: SplitId) -> i64 {
         self.splits[&split].mark()
     }
 
-    /// What a silent split may be raised to: the least mark of the splits that are neither silent nor ended.
+    /// Returns the mark to which a silent split may be raised: the least mark of the splits that are neither silent nor
+    /// ended.
     pub fn mark_without(&self, silent: &[SplitId]) -> Option<i64> {
         let others = self.splits.iter().filter(|(id, split)| !split.has_ended() && !silent.contains(id));
         others.map(|(_, split)| split.mark()).min()
     }
 
-    /// The ticks up to the program's mark that long gaps left out.
+    /// Returns the ticks up to the program's mark that long gaps left out.
     pub fn left_out(&self) -> Vec<LeftOut> {
         self.timers.left_out(&self.shown, self.mark())
     }

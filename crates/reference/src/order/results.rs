@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use tidemill_model::{Place, SerialPosition};
 
-/// Those to come, and how many ran.
+/// The results to come, and how many ran.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
-    /// By operator and name: the instant, and the place among all that were announced.
+    /// The instant of each announced result, and its place among all that were announced, by operator and name.
     announced: BTreeMap<(u32, String), (i64, u64)>,
     announced_count: u64,
-    /// By instant and operator.
+    /// The number of results that ran, by instant and operator.
     ran: BTreeMap<(i64, u32), u64>,
 }
 
@@ -25,7 +25,7 @@ impl Results {
         self.announced.insert(id, (at, place));
     }
 
-    /// The first: by instant, operator, and the order in which they were announced first.
+    /// Returns the first: by instant, operator, and the order in which they were announced first.
     pub fn next(&self) -> Option<(SerialPosition, String)> {
         let key = |(id, at): &(&(u32, String), &(i64, u64))| (at.0, id.0, at.1);
         let ((operator, name), (at, _)) = self.announced.iter().min_by_key(key)?;

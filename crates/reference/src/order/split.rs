@@ -1,14 +1,15 @@
 //! A split: what its inputs say about its mark, and where its records stand.
 
-/// Where the times of a split's events come from.
+/// The origin of the times of a split's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// From the events, which are so much behind at the most.
+    /// The events bring their times, and are late by this much at the most.
     EventTime {
-        /// In units of time; below zero, as of a clock, each is so much after the one before at the least.
+        /// The lateness, in units of time; below zero, as of a clock, the least distance of each time from the one
+        /// before.
         lateness: i64,
     },
-    /// From counting them.
+    /// The times are counted.
     Counter,
 }
 
@@ -21,13 +22,13 @@ pub enum SplitInput {
     Bad,
     /// Nothing with a time below this comes any more. A raise for idleness is one.
     Punctuation(i64),
-    /// From here on events are so much behind at the most.
+    /// The greatest lateness of events from here on.
     Lateness(i64),
     /// Nothing comes any more.
     End,
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Punctual,
@@ -40,7 +41,7 @@ pub(super) enum Kind {
 pub(super) struct Split {
     clock: Clock,
     mark: i64,
-    /// Of its events.
+    /// The greatest time of its events.
     greatest: Option<i64>,
     offset: u64,
     ended: bool,
@@ -52,12 +53,12 @@ impl Split {
         Split { clock, mark, greatest: None, offset: 0, ended: false }
     }
 
-    /// The time below which nothing comes.
+    /// Returns the time below which nothing comes.
     pub fn mark(&self) -> i64 {
         self.mark
     }
 
-    /// The offset of the next record.
+    /// Returns the offset of the next record.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -114,7 +115,7 @@ impl Split {
         (time, Kind::Punctual)
     }
 
-    /// A record that stands where the split has come to, since it has no time that it could stand at.
+    /// Counts a record that has no time, and returns it with the time that the split has come to.
     fn aside(&mut self, kind: Kind) -> (i64, Kind) {
         self.offset += 1;
         (self.greatest.map_or(self.mark, |greatest| greatest.max(self.mark)), kind)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_model::{KeyPart, Place, SerialPosition};
 
-/// How many ticks of one declaration, and wakes of one key, run after a shown time and up to the next.
+/// The most ticks of one declaration, and wakes of one key, that run after a shown time and up to the next.
 pub const TIMERS_MAX: i64 = 10_000;
 
 /// A declaration of ticks: at the origin, and at each multiple of the period from it.
@@ -11,19 +11,19 @@ pub const TIMERS_MAX: i64 = 10_000;
 pub struct Every {
     /// A time that has a tick.
     pub origin: i64,
-    /// In units of time, positive.
+    /// The distance of ticks, in units of time, positive.
     pub period: i64,
 }
 
 impl Every {
-    /// Its least time from this on.
+    /// Returns its least time from this on.
     fn least_from(self, from: i64) -> Option<i64> {
         let (from, origin) = (i128::from(from), i128::from(self.origin));
         let ahead = (origin - from).rem_euclid(i128::from(self.period));
         i64::try_from(from + ahead).ok()
     }
 
-    /// How many of its times are after the first of these and up to the second.
+    /// Returns the number of its times that are after the first of these and up to the second.
     fn count(self, after: i64, through: i64) -> i128 {
         let index = |time: i64| (i128::from(time) - i128::from(self.origin)).div_euclid(i128::from(self.period));
         index(through) - index(after)
@@ -37,11 +37,11 @@ pub struct LeftOut {
     pub every: u32,
     /// The shown time before which they would have run.
     pub before: i64,
-    /// How many.
+    /// The number of timers left out.
     pub count: u64,
 }
 
-/// When a row wants to be woken, after the time at which it was set.
+/// The time at which a row wants to be woken, after the time at which it was set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wake {
     pub at: i64,
@@ -53,7 +53,7 @@ type RowId = (u32, Vec<KeyPart>);
 pub(super) struct Timers {
     everies: Vec<Every>,
     wakes: BTreeMap<RowId, Wake>,
-    /// By key, the last wake that ran, and how many did since the shown time before that.
+    /// The last wake of each row that ran, and how many did since the shown time before that, by row.
     ran: BTreeMap<RowId, (i64, i64)>,
 }
 
@@ -63,7 +63,7 @@ impl Timers {
         Timers { everies, wakes: BTreeMap::new(), ran: BTreeMap::new() }
     }
 
-    /// The first tick after what has passed.
+    /// Returns the first tick after what has passed.
     pub fn next_tick(&self, shown: &BTreeSet<i64>, passed: Option<&SerialPosition>) -> Option<SerialPosition> {
         let ticks = (0..).zip(&self.everies).filter_map(|(index, &every)| {
             let tick = |time| SerialPosition::new(time, Place::Tick { every: index });
@@ -77,7 +77,7 @@ impl Timers {
         ticks.min()
     }
 
-    /// The first wake.
+    /// Returns the first wake.
     pub fn next_wake(&self, shown: &BTreeSet<i64>) -> Option<SerialPosition> {
         let wakes = self.wakes.iter().filter_map(|(row, wake)| {
             let time = self.due(shown, row, *wake)?;
@@ -86,7 +86,7 @@ impl Timers {
         wakes.min()
     }
 
-    /// The time of a wake; none before such a time is shown.
+    /// Returns the time of a wake; none before such a time is shown.
     fn due(&self, shown: &BTreeSet<i64>, row: &RowId, wake: Wake) -> Option<i64> {
         let time = wake.at;
         let next_shown = *shown.range(time..).next()?;
@@ -96,7 +96,7 @@ impl Timers {
         }
     }
 
-    /// How many wakes of a row ran since the last shown time before this.
+    /// Returns the number of wakes of a row that ran since the last shown time before this.
     fn ran_before(&self, shown: &BTreeSet<i64>, row: &RowId, time: i64) -> i64 {
         match self.ran.get(row) {
             Some(&(last, count)) if shown.range(last..time).next().is_none() => count,
@@ -121,7 +121,7 @@ impl Timers {
         self.ran.insert(row, (position.time, count));
     }
 
-    /// What was left out, up to a time.
+    /// Returns the timers that were left out, up to a time.
     pub fn left_out(&self, shown: &BTreeSet<i64>, through: i64) -> Vec<LeftOut> {
         let times: Vec<i64> = shown.range(..=through).copied().collect();
         let mut found = Vec::new();
@@ -137,7 +137,7 @@ impl Timers {
     }
 }
 
-/// The first tick from a time on, of those that are to run.
+/// Returns the first tick from a time on, of those that are to run.
 fn tick_from(every: Every, shown: &BTreeSet<i64>, from: i64) -> Option<i64> {
     let mut from = from.max(shown.first()?.checked_add(1)?);
     loop {

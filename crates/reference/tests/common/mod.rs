@@ -4,8 +4,8 @@
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::build::PlanBuilder;
 use tidemill_plan::{
-    AccessDef, BinaryOp, ColumnDef, CompareOp, Expr, ExprNode, OriginDef, Plan, Program, Record, RoleDef, Stmt,
-    StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, analyze,
+    AccessDef, Ahead, BinaryOp, CallerFields, ColumnDef, CompareOp, Expr, ExprNode, OriginDef, Plan, Program, Record,
+    RoleDef, Stmt, StmtNode, StreamDef, StreamRef, TableDef, TransactionDef, analyze,
 };
 use tidemill_reference::Reference;
 
@@ -90,7 +90,7 @@ pub fn named(name: &str) -> StreamRef {
     StreamRef::Named(name.into())
 }
 
-/// A role on the one table, `cells(id, n = 5)`.
+/// Returns a role on the one table, `cells(id, n = 5)`.
 pub fn role(name: &str, key: Expr, access: AccessDef) -> RoleDef {
     RoleDef::row(name, "cells", vec![key], access)
 }
@@ -102,17 +102,26 @@ pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body
 pub fn source(name: &str, schema: Schema) -> StreamDef {
     StreamDef {
         name: name.into(),
-        origin: OriginDef::Source { schema, event_time: None, lateness: 0, anchored: false, remembers: None },
+        origin: OriginDef::Source {
+            schema,
+            event_time: None,
+            lateness: 0,
+            anchored: false,
+            remembers: None,
+            keys_max: None,
+            ahead: Ahead::ByInput,
+            caller: CallerFields::default(),
+        },
     }
 }
 
-/// A source `events` of two ints `a` and `b`, the latter nullable.
+/// Returns a source `events` of two ints `a` and `b`, the latter nullable.
 pub fn events() -> StreamDef {
     let b = ColumnType::optional(Type::Int);
     source("events", Schema::scalars([("a", Type::Int.into()), ("b", b)]))
 }
 
-/// A program with the table `cells`.
+/// Returns a program with the table `cells`.
 pub fn program(streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Program {
     let id = ColumnDef { key: true, ..ColumnDef::new("id", Type::Int) };
     let n = ColumnDef { default: Some(Value::Int(5)), ..ColumnDef::new("n", Type::Int) };
@@ -125,14 +134,14 @@ pub fn ints<const N: usize>(values: [i64; N]) -> Vec<Value> {
     values.map(Value::Int).into()
 }
 
-/// What is on a stream, printed.
+/// Returns the events of a stream, printed.
 pub fn output(program: &Program, reference: &Reference, stream: &str) -> Vec<String> {
     let id = program.streams.position(|s| s.name == stream);
     let events = reference.output(id.unwrap_or_else(|| panic!("no stream {stream}")));
     events.iter().map(|event| line(event)).collect()
 }
 
-/// The rows of `cells`, printed.
+/// Returns the rows of `cells`, printed.
 pub fn cells(reference: &Reference) -> Vec<String> {
     reference.table(0.into()).iter().map(|row| line(row)).collect()
 }

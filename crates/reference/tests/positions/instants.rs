@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemill_model::{KeyPart, Place, SerialPosition};
 use tidemill_reference::order::{Clock, Effect, Every, SplitId, SplitInput, Step, What};
 
-/// What a log has of a run that came to the end of time.
+/// The history of a run that came to the end of time, as its log has it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pub least: i64,
     pub everies: Vec<Every>,
-    /// By split: its clock, the mark with which it began, and its inputs.
+    /// The clock of each split, the mark with which it began, and its inputs, by split.
     pub splits: BTreeMap<SplitId, (Clock, i64, Vec<SplitInput>)>,
     pub sent: BTreeSet<SerialPosition>,
 }
@@ -42,7 +42,7 @@ pub fn by_instants(history: &History, react: &mut dyn FnMut(&Step) -> Vec<Effect
     // Records that came before all times, also of a split that joined after such a one had passed.
     records.iter().filter(|r| r.position.time < -1000).for_each(|record| run.step(record.clone()));
     let (first, horizon) = (shown.first().copied(), shown.last().copied());
-    // What was sent before all can complete at any time; tests have small times.
+    // Events that were sent before all others can complete at any time; tests have small times.
     for time in -1000..1000 {
         run.sent_at(&SerialPosition::begin(time));
         if first.is_some_and(|first| first < time) && horizon.is_some_and(|horizon| time <= horizon) {
@@ -57,7 +57,7 @@ pub fn by_instants(history: &History, react: &mut dyn FnMut(&Step) -> Vec<Effect
     run.steps
 }
 
-/// The records of a split, by the definition of its mark.
+/// Returns the records of a split, by the definition of its mark.
 fn records_of(split: SplitId, clock: Clock, begin: i64, inputs: &[SplitInput], shown: &mut BTreeSet<i64>) -> Vec<Step> {
     let mut records: Vec<Step> = Vec::new();
     // Every bound that an input sets to what comes after it, and the times of events.

@@ -37,7 +37,7 @@ fn pass_with(order: &mut Order, react: &mut dyn FnMut(&Step) -> Vec<Effect>) -> 
     order.pass(usize::MAX, react).iter().map(text).collect()
 }
 
-/// A position, and behind it what a record or result is.
+/// Returns a position, and behind it what a record or result is.
 fn text(step: &Step) -> String {
     let of = match &step.what {
         What::Late => " late",
@@ -58,7 +58,7 @@ fn complete(operator: u32, name: &str, at: i64) -> Effect {
     Effect::Complete { operator, name: name.into(), at: Some(at) }
 }
 
-/// The close of the tumbling window of a length at a time, by operator 0.
+/// Returns the close of the tumbling window of a length at a time, by operator 0.
 fn window(length: i64, time: i64) -> Effect {
     let begin = time.div_euclid(length) * length;
     complete(0, &format!("[{begin}, {})", begin + length), begin + length - 1)

@@ -10,12 +10,12 @@ use tidemill_reference::order::{Clock, Effect, Every, Order, SplitId, SplitInput
 
 const HISTORIES: u64 = 2_000;
 
-/// What a step causes: a function of the step alone, here of its text.
+/// Returns the effects of a step: a function of the step alone, here of its text.
 fn react(step: &Step) -> Vec<Effect> {
     let position = &step.position;
     let bits = position.to_string().bytes().fold(7, |bits, byte| mix(bits ^ u64::from(byte)));
     let mut random = Random::new(bits);
-    // What is before all is not the begin of any window of these.
+    // A time before all others is not the beginning of any window of these.
     let time = position.time.max(-40);
     let mut effects = Vec::new();
     if random.below(3) == 0 {
@@ -42,7 +42,7 @@ struct Live {
     random: Random,
     order: Order,
     history: History,
-    /// By split, about where its next event is.
+    /// About the time of each split's next event, by split.
     times: BTreeMap<SplitId, i64>,
     steps: Vec<Step>,
 }
@@ -73,7 +73,7 @@ impl Live {
         self.random.below(bound as u64) as i64
     }
 
-    /// One time in so many.
+    /// Returns true one time in `of`, at random.
     fn chance(&mut self, of: i64) -> bool {
         self.below(of) == 0
     }
@@ -167,7 +167,7 @@ fn replay(history: &History, react: React, random: &mut Random) -> Vec<Step> {
     steps
 }
 
-/// The steps, one a line.
+/// Returns the steps, one a line.
 fn lines(steps: &[Step]) -> Vec<String> {
     steps.iter().map(|step| format!("{} {:?}", step.position, step.what)).collect()
 }

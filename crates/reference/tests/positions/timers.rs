@@ -7,7 +7,7 @@ use tidemill_reference::order::{Clock, Effect, Every, LeftOut, Order, SplitInput
 const A: (u32, u32) = (0, 0);
 const B: (u32, u32) = (1, 0);
 const MINUTE: i64 = 60;
-/// Of 2026, and of 2099, in seconds.
+/// Times of 2026, and of 2099, in seconds.
 const NOW: i64 = 1_795_444_200;
 const IN_2099: i64 = 4_070_908_800;
 

@@ -2,12 +2,12 @@
 
 use crate::common::{named, program, transaction};
 use tidemill_model::{Schema, SerialPosition, Type, Value};
-use tidemill_plan::{OriginDef, Program, StreamDef};
+use tidemill_plan::{Ahead, CallerFields, OriginDef, Program, StreamDef};
 use tidemill_random::Random;
 use tidemill_reference::Reference;
 use tidemill_reference::order::{Clock, Order, SplitInput, Step, What};
 
-/// For each source its lateness, or none without event time, and the times of its events.
+/// The sources of a case: for each its lateness, or none without event time, and the times of its events.
 struct Case {
     lateness: Vec<Option<i64>>,
     times: Vec<Vec<i64>>,
@@ -33,7 +33,7 @@ impl Case {
         Case { lateness, times }
     }
 
-    /// A program that takes all events in their order: records of a time, a source and an ordinal.
+    /// Returns a program that takes all events in their order: records of a time, a source and an ordinal.
     fn program(&self) -> Program {
         let source = |(index, &lateness): (usize, &Option<i64>)| {
             let schema = Schema::scalars([("at", Type::Int.into()), ("s", Type::Int.into()), ("n", Type::Int.into())]);
@@ -44,6 +44,9 @@ impl Case {
                 lateness: lateness.unwrap_or(0),
                 anchored: false,
                 remembers: None,
+                keys_max: None,
+                ahead: Ahead::ByInput,
+                caller: CallerFields::default(),
             };
             StreamDef { name: format!("s{index}"), origin }
         };
@@ -72,7 +75,7 @@ impl Case {
     }
 }
 
-/// Of steps, the source and the ordinal.
+/// Returns the source and the ordinal of each step.
 fn identities(steps: &[Step], what: &What) -> Vec<(i64, i64)> {
     let of = |step: &Step| match step.position.place {
         tidemill_model::Place::Record { source, offset, .. } => (i64::from(source), offset as i64),

@@ -2,6 +2,7 @@
 
 use super::{Gatherer, Phase};
 use crate::cutter::source_failed;
+use crate::first_calls::FirstCalls;
 use crate::inputs::{FromSource, Nothing};
 use crate::replay::LogCutter;
 use crate::splits::{Known, join};
@@ -28,7 +29,7 @@ impl Gatherer {
             }
             self.begin_splits()?;
             self.end_unsent();
-            return self.go_on(Phase::Room);
+            return self.take_input();
         };
         let mut sources = std::mem::take(&mut durable.side.sources);
         for (split, at) in sources.iter().enumerate() {
@@ -40,7 +41,7 @@ impl Gatherer {
                 return Err(source_failed(&self.on, split, IoFailure::new(IS_ONE_STREAM)));
             }
             self.gate.stand(split, at.standing.clone(), durable.begun);
-            self.keys.restore(split, &at.keys);
+            self.keys.restore_held(split, &at.keys);
         }
         sources.resize_with(self.inputs.len(), Default::default);
         let replays: Vec<bool> = (0..sources.len()).map(|source| self.inputs.replays(source)).collect();
@@ -70,7 +71,7 @@ impl Gatherer {
         durable.side.feed.begin(replayed.log);
         self.idle.begin(self.on.environment.now());
         self.on.control.recovery.done.store(true, Ordering::Relaxed);
-        if durable.side.replay_only {
+        if durable.side.replay_only && durable.side.ends.is_empty() {
             return Ok(self.leave());
         }
         self.go_on(Phase::PassOver(replayed.lost))
@@ -89,6 +90,9 @@ impl Gatherer {
     }
 
     pub(super) fn pass_over(&mut self, lost: u64) -> Result<Progress, RunError> {
+        if lost == 0 && self.ends() {
+            return self.go_on(Phase::Room);
+        }
         if lost == 0 {
             for source in 0..self.inputs.len() {
                 self.resume(source)?;
@@ -113,7 +117,7 @@ impl Gatherer {
     /// Checks that sources from this one on have nothing more if they had ended for good.
     pub(super) fn check_ended(&mut self, source: usize) -> Result<Progress, RunError> {
         if source == self.inputs.len() {
-            return self.go_on(Phase::Room);
+            return self.take_input();
         }
         let is_clock = self.inputs.is_clock(source);
         if self.gate.has_ended(source) && is_clock {
@@ -136,14 +140,24 @@ impl Gatherer {
                 self.wait(Phase::Ended(source), Some(until))
             }
             // A pipe without anything has no header, either.
-            Ok(FromSource::End | FromSource::Failed(_)) | Err(_) => {
+            Ok(FromSource::End | FromSource::UpToDate | FromSource::Failed(_)) | Err(_) => {
                 self.inputs.forget(source);
                 self.go_on(Phase::Ended(source + 1))
             }
         }
     }
 
-    /// Without a session nobody sends: the input of sources that are sent to comes to its end at once.
+    /// Begins to take new events.
+    fn take_input(&mut self) -> Result<Progress, RunError> {
+        if let Some(durable) = self.durable.as_ref().filter(|_| self.session.is_some()) {
+            let now = self.on.environment.now();
+            self.first_calls = FirstCalls::begin(&self.gate, &self.inputs, now, durable.side.planted);
+        }
+        self.on.control.ready.store(true, Ordering::Release);
+        self.go_on(Phase::Room)
+    }
+
+    /// Ends the input of sources that are sent to at once if there is no session, as nobody sends.
     fn end_unsent(&mut self) {
         let sent = (0..self.inputs.sources()).filter(|&source| self.inputs.is_sent(source));
         for source in sent.filter(|_| self.session.is_none()) {

@@ -37,7 +37,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// A split joins that was found now; `opened`, unless it is still to be opened.
+    /// Lets a split join that was found now; `opened`, unless it is still to be opened.
     pub(super) fn join(
         &mut self,
         source: usize,

@@ -61,7 +61,7 @@ impl Gatherer {
         }
     }
 
-    /// With a memory limit, makes room for the rows of the next epoch; none if there is room.
+    /// Makes room for the rows of the next epoch, with a memory limit; none if there is room.
     fn relieve(&mut self) -> Result<Option<Progress>, RunError> {
         let events_max = self.events_max_of_run();
         let Some(durable) = &mut self.durable else { return Ok(None) };
@@ -90,7 +90,7 @@ impl Gatherer {
         self.go_on(Phase::Room).map(Some)
     }
 
-    /// The maximum number of events of the next epoch, before the limit by memory.
+    /// Returns the maximum number of events of the next epoch, before the limit by memory.
     pub(super) fn events_max_of_run(&self) -> usize {
         match self.options.epoch {
             EpochSize::Events(events) => events.max(1),

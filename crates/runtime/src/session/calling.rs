@@ -1,7 +1,7 @@
 //! The caller's side of calls: which transactions can be called, calling them, waiting for the outcomes.
 
-use super::Session;
-use crate::session::calls::{Answered, Caller, Procedure, ReplyTo, RequestKey, When};
+use super::{MESSAGE_EVENTS_MAX, Session};
+use crate::session::calls::{Answered, Caller, Procedure, ReplyTo, RequestKey, SentCalls, When};
 use crate::session::error::SessionError;
 use crate::session::link::Message;
 use arrow_array::RecordBatch;
@@ -9,8 +9,9 @@ use crossbeam_channel::{Receiver, unbounded};
 use std::sync::Arc;
 use std::time::Instant;
 use tidemill_durability::CallKey;
-use tidemill_model::named_digest;
+use tidemill_model::{StreamDigest, named_digest};
 use tidemill_plan::{StreamId, TransactionId};
+use tidemill_recovery::Remembering;
 use tidemill_stages::wiring::InputId;
 
 /// The number of bytes that a key has at most.
@@ -23,7 +24,7 @@ pub struct Calling {
 }
 
 impl Calling {
-    /// The number of calls that are not answered yet.
+    /// Returns the number of calls that are not answered yet.
     pub fn left(&self) -> usize {
         self.left
     }
@@ -58,9 +59,9 @@ impl Session {
         self.call_with(procedure, calls, &[], When::Durable, deadline)
     }
 
-    /// The same; by call, the key that it has, if it has one; and when the outcomes are wanted. A call whose key is known, as
-    /// that of a call with the same arguments, is not made again: its outcome is that of the first. Such outcomes may come
-    /// before those of others.
+    /// Makes calls, each with its key, if it has one; and says when the outcomes are wanted. A call whose key is known,
+    /// as that of a call with the same arguments, is not made again: its outcome is that of the first. Such outcomes
+    /// may come before those of others.
     pub fn call_with(
         &self,
         procedure: &Procedure,
@@ -70,11 +71,12 @@ impl Session {
         deadline: Option<Instant>,
     ) -> Result<Calling, SessionError> {
         let (to, answered) = unbounded();
-        let left = self.call_for(procedure, calls, keys, &ReplyTo { to: Arc::new(to), when }, deadline)?;
+        let left = self.call_for(procedure, calls, keys, &[], &ReplyTo { to: Arc::new(to), when }, deadline)?;
         Ok(Calling { answered, left })
     }
 
-    /// The same; the outcomes go elsewhere. Returns the number of calls that were sent: all, or fewer where the deadline
+    /// Calls a procedure with outcomes that go elsewhere. `lines`: by call, the number of its line, where calls run in the order in which they are
+    /// sent; 0 for a call that stands alone. Empty: they are of the line of those that [`Session::call`] makes. Returns the number of calls that were sent: all, or fewer where the deadline
     /// passed between two messages of [`MESSAGE_EVENTS_MAX`](super::MESSAGE_EVENTS_MAX). Those that get no outcome before
     /// the run is over get none.
     pub fn call_for(
@@ -82,6 +84,7 @@ impl Session {
         procedure: &Procedure,
         calls: &RecordBatch,
         keys: &[Option<RequestKey>],
+        lines: &[u64],
         reply: &ReplyTo,
         deadline: Option<Instant>,
     ) -> Result<usize, SessionError> {
@@ -93,24 +96,75 @@ impl Session {
             }
             keys.iter().flatten().try_for_each(|key| self.check_key(source, key))?;
         }
+        let caller = self.caller(source);
         let key_of = |(row, key): (usize, &Option<RequestKey>)| {
             let key = key.as_ref()?;
-            let arguments = named_digest(&calls.slice(row, 1));
+            // The caller is none of the arguments: the key has the user, and a call may be made again by another protocol.
+            let is_argument =
+                |at: &usize| Some(*at) != caller.protocol && (key.user.is_empty() || Some(*at) != caller.user);
+            let columns: Vec<usize> = (0..calls.num_columns()).filter(is_argument).collect();
+            let arguments = calls.project(&columns).expect("they are columns of it");
+            let arguments = named_digest(&arguments.slice(row, 1));
             Some(CallKey { event: 0, key: key.whole(), arguments, called: key.called })
         };
         let keys: Vec<Option<CallKey>> = keys.iter().enumerate().map(key_of).collect();
-        self.send_as(source, calls, deadline, |first, records, now| {
-            let keys = keys.get(first..first + records.events.num_rows()).unwrap_or_default().to_vec();
-            Message::Calls(source, records, now, Caller { reply: reply.clone(), first, input }, keys)
+        assert!(lines.is_empty() || lines.len() == calls.num_rows(), "each call has a line");
+        self.send_as(source, calls, MESSAGE_EVENTS_MAX, deadline, |first, calls, arrived| {
+            let sent = first..first + calls.events.num_rows();
+            let keys = keys.get(sent.clone()).unwrap_or_default().to_vec();
+            let lines = lines.get(sent).unwrap_or_default().to_vec();
+            let caller = Caller { reply: reply.clone(), first, input };
+            Message::Calls(SentCalls { source, calls, arrived, caller, keys, lines, are_pushed: false })
         })
     }
 
-    /// Whether calls of a source may have keys.
+    /// Sends events to a source, all together, with a key: if it is known, as that of the same events, they are not taken again.
+    /// The outcome is one of [`Outcome::Silent`](crate::Outcome), with the epoch that has taken them, or [`Reply::Refused`](crate::Reply). None
+    /// is given before the run is over where nothing makes an epoch of what was sent, as a question does ([`Session::ask`]).
+    /// [`SessionError::Timeout`]: there was no room, and nothing was sent.
+    pub fn push(
+        &self,
+        source: usize,
+        events: &RecordBatch,
+        key: &RequestKey,
+        reply: &ReplyTo,
+        deadline: Option<Instant>,
+    ) -> Result<(), SessionError> {
+        assert!(events.num_rows() > 0, "a push has events");
+        self.check_push_key(source, key)?;
+        let arguments = StreamDigest::of(events).hash;
+        let key = CallKey { event: 0, key: key.whole(), arguments, called: key.called };
+        let sent = self.send_as(source, events, usize::MAX, deadline, |first, calls, arrived| {
+            let caller = Caller { reply: reply.clone(), first, input: InputId::from(0) };
+            let (keys, lines) = (vec![Some(key.clone())], vec![0]);
+            Message::Calls(SentCalls { source, calls, arrived, caller, keys, lines, are_pushed: true })
+        })?;
+        assert_eq!(sent, events.num_rows(), "they are one message");
+        Ok(())
+    }
+
+    /// Checks that what is pushed to a source may have this key.
+    pub fn check_push_key(&self, source: usize, key: &RequestKey) -> Result<(), SessionError> {
+        let name = || self.sent_stream(source).map(|stream| stream.name.clone());
+        let remembering = Remembering::of(&self.engine.machine);
+        match remembering.iter().find(|of| of.source == source) {
+            None => Err(SessionError::NoPushKeys(name()?)),
+            Some(of) if of.input.is_some() => Err(SessionError::KeysOfCalls(name()?)),
+            Some(_) => self.check_key(source, key),
+        }
+    }
+
+    /// Returns whether what is pushed to a source may have keys.
+    pub fn remembers_pushes(&self, source: usize) -> bool {
+        Remembering::of(&self.engine.machine).iter().any(|of| of.source == source && of.input.is_none())
+    }
+
+    /// Returns whether calls of a source may have keys.
     pub fn remembers(&self, source: usize) -> bool {
         self.sent_stream(source).is_ok_and(|stream| stream.remembers().is_some())
     }
 
-    /// Whether a call of a source may have this key.
+    /// Checks that a call of a source may have this key.
     pub fn check_key(&self, source: usize, key: &RequestKey) -> Result<(), SessionError> {
         if !self.remembers(source) {
             return Err(SessionError::NoKeys(self.sent_stream(source)?.name.clone()));
@@ -121,7 +175,7 @@ impl Session {
         }
     }
 
-    /// The transaction of this name, to be called.
+    /// Returns the transaction of this name, to be called.
     pub fn procedure(&self, name: &str) -> Result<Procedure, SessionError> {
         let program = self.engine.program();
         let Some(transaction) = program.transactions.iter().position(|t| t.name == name) else {
@@ -130,7 +184,7 @@ impl Session {
         self.callable(transaction.into()).map_err(|reason| SessionError::NotCallable { name: name.into(), reason })
     }
 
-    /// The transactions that can be called, in the order of the program.
+    /// Returns the transactions that can be called, in the order of the program.
     pub fn procedures(&self) -> impl Iterator<Item = Procedure> {
         self.engine.program().transactions.keys().filter_map(|id| self.callable(id).ok())
     }
@@ -144,17 +198,17 @@ impl Session {
         }
     }
 
-    /// A transaction, to be called; or why it cannot be.
+    /// Returns a transaction, to be called; or why it cannot be.
     fn callable(&self, transaction: TransactionId) -> Result<Procedure, String> {
         let program = self.engine.program();
         let wiring = &self.engine.machine.wiring;
         if program.transactions[transaction].is_hidden() {
             return Err("it belongs to a window, a join or a table's changes, and answers nobody".into());
         }
+        let roots: Vec<StreamId> =
+            program.transactions[transaction].inputs.iter().map(|&input| program.streams[input].root).collect();
         let is_request = |(_, (stream, is_sent)): &(usize, &(StreamId, bool))| {
-            *is_sent
-                && program.streams[*stream].own_time().is_none()
-                && program.transactions[transaction].inputs.contains(stream)
+            *is_sent && program.streams[*stream].own_time().is_none() && roots.contains(stream)
         };
         let mut requests = self.sources.iter().enumerate().filter(is_request);
         let Some((source, &(stream, _))) = requests.next() else {

@@ -1,7 +1,7 @@
 //! Calls: events that somebody waits for, and the outcomes of their transactions.
 //!
 //! A call is an event of a source that is sent to and has no event time, so nothing makes it wait. The *procedure* is the
-//! one transaction that takes the events of that source. Who calls is no part of the event, nor of the log:
+//! one transaction that takes the events of that source, or what filters and maps make of them. Who calls is no part of the event, nor of the log:
 //!
 //! 1. [`Session::call`](crate::Session::call) sends the events with a [`Caller`].
 //! 2. The gate notes it beside the events that it holds ([`CallsAtGate::take`]). When it cuts an epoch it notes which rows
@@ -23,9 +23,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tidemill_durability::CallKey;
 use tidemill_plan::TransactionId;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::finish::answers::{Answers, KeyRefused, Outcome};
+use tidemill_stages::io::SourceBatch;
 use tidemill_stages::wiring::InputId;
 
 /// A transaction that can be called.
@@ -39,13 +41,13 @@ pub struct Procedure {
     pub(crate) input: InputId,
 }
 
-/// When a caller wants the outcome of a call.
+/// The moment when a caller wants the outcome of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
     /// Once no crash can take it back: its epoch is in the log, and the log on disk as [`Sync`](crate::Sync) says.
     #[default]
     Durable,
-    /// As soon as it has run. A crash soon after may take it back, with all that came after it.
+    /// The outcome as soon as it has run. A crash soon after may take it back, with all that came after it.
     Executed,
 }
 
@@ -63,16 +65,16 @@ impl TakeOutcomes for Sender<Answered> {
     }
 }
 
-/// Where the outcomes of events go that were sent together.
+/// The receiver of the outcomes of events that were sent together.
 #[derive(Clone)]
 pub struct ReplyTo {
     /// Takes the outcomes.
     pub to: Arc<dyn TakeOutcomes>,
-    /// When.
+    /// The moment when they are wanted.
     pub when: When,
 }
 
-/// Who waits for the outcomes of events that were sent together.
+/// The caller that waits for the outcomes of events that were sent together.
 #[derive(Clone)]
 pub struct Caller {
     pub(crate) reply: ReplyTo,
@@ -91,30 +93,85 @@ impl Caller {
     /// Says that one call was not made.
     pub(crate) fn refuse(&self, why: KeyRefused) {
         let outcomes = vec![Outcome::Refused(why)];
-        let answers = Answers { input: self.input, outcomes, committed: None, aborted: None };
+        let answers = Answers { input: self.input, outcomes, committed: None, aborted: None, untaken: Vec::new() };
         self.answer(0, Arc::new(answers), 0..1);
+    }
+}
+
+/// The line of the calls that a process makes itself, one after the other.
+pub const OWN_LINE: u64 = u64::MAX;
+
+/// Calls of a source that are sent together.
+pub struct SentCalls {
+    /// The source.
+    pub source: usize,
+    /// The calls.
+    pub calls: SourceBatch,
+    /// The time when they came, by the clock of the run.
+    pub arrived: u64,
+    /// Who waits for the outcomes.
+    pub caller: Caller,
+    /// The keys of the calls, by call; empty if none has one.
+    pub keys: Vec<Option<CallKey>>,
+    /// The lines of the calls, by call: calls of a line run in the order in which they are sent, and 0 is that of one which stands alone. Empty:
+    /// all are of [`OWN_LINE`].
+    pub lines: Vec<u64>,
+    /// A flag: whether they are no calls, but events that are pushed with one key, which is there first.
+    pub are_pushed: bool,
+}
+
+impl SentCalls {
+    /// The line of a call.
+    pub fn line(&self, call: usize) -> u64 {
+        self.lines.get(call).copied().unwrap_or(OWN_LINE)
+    }
+
+    /// The key of a call.
+    pub fn key(&self, call: usize) -> Option<&CallKey> {
+        self.keys.get(call)?.as_ref()
+    }
+
+    /// Some of them.
+    pub fn some(&self, calls: Range<usize>) -> SentCalls {
+        fn part<T: Clone>(all: &[T], calls: &Range<usize>) -> Vec<T> {
+            all.get(calls.clone()).unwrap_or_default().to_vec()
+        }
+        assert!(!self.are_pushed || calls == (0..self.calls.events.num_rows()), "a push is taken whole");
+        let (keys, lines) = match self.are_pushed {
+            true => (self.keys.clone(), self.lines.clone()),
+            false => (part(&self.keys, &calls), part(&self.lines, &calls)),
+        };
+        SentCalls {
+            source: self.source,
+            calls: SourceBatch { events: self.calls.events.slice(calls.start, calls.len()), bad: Vec::new() },
+            arrived: self.arrived,
+            caller: Caller { first: self.caller.first + calls.start, ..self.caller.clone() },
+            keys,
+            lines,
+            are_pushed: self.are_pushed,
+        }
     }
 }
 
 /// A key of a call, which may be made again with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// Who calls: another user's equal key is another key. Empty where nobody is asked for a name.
+    /// The user who calls: another user's equal key is another key. Empty where nobody is asked for a name.
     pub user: String,
     /// The key.
     pub key: String,
-    /// When it is called, microseconds since 1970.
+    /// The time at which it is called, microseconds since 1970.
     pub called: i64,
 }
 
 impl RequestKey {
-    /// The key of a call that a user makes at this time.
+    /// Makes the key of a call that a user makes at this time.
     pub fn new(user: &str, key: &str, now: SystemTime) -> RequestKey {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         RequestKey { user: user.into(), key: key.into(), called: since.as_micros() as i64 }
     }
 
-    /// The user's name and the key, which no other user's key equals: a name has one line.
+    /// Returns the user's name and the key, which no other user's key equals: a name has one line.
     pub(crate) fn whole(&self) -> String {
         format!("{}\n{}", self.user, self.key)
     }
@@ -138,44 +195,52 @@ pub enum Reply {
     Committed(Option<RecordBatch>),
     /// It aborted: a batch of one event of the transaction's aborted stream, with the reason and the values seen.
     Aborted(RecordBatch),
+    /// It reached no transaction, for this reason: a filter left it out, or a filter or map failed. It changed nothing.
+    Untaken(String),
     /// It was not made: a call with the same key stands in its way.
     Refused(KeyRefused),
 }
 
 impl Answered {
-    /// The number of calls.
+    /// Returns the number of calls.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none; that never is.
+    /// Returns whether there is none; that never is.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The outcomes, in the order of the calls. A row in them is one of [`Answered::committed`] or
+    /// Returns the outcomes, in the order of the calls. A row in them is one of [`Answered::committed`] or
     /// [`Answered::aborted`].
     pub fn outcomes(&self) -> &[Outcome] {
         &self.answers.outcomes[self.rows.clone()]
     }
 
-    /// The records that the epoch's calls of this procedure returned, of other callers, too.
+    /// Returns the records that the epoch's calls of this procedure returned, of other callers, too.
     pub fn committed(&self) -> Option<&RecordBatch> {
         self.answers.committed.as_ref()
     }
 
-    /// What the aborts of the epoch's calls of this procedure show, of other callers, too.
+    /// Returns the values that the aborts of the epoch's calls of this procedure show, of other callers, too.
     pub fn aborted(&self) -> Option<&RecordBatch> {
         self.answers.aborted.as_ref()
     }
 
-    /// The outcomes as values of their own, in the order of the calls.
+    /// Returns the reason of a call that reached no transaction.
+    pub fn untaken(&self, reason: u32) -> &str {
+        &self.answers.untaken[reason as usize]
+    }
+
+    /// Returns the outcomes as values of their own, in the order of the calls.
     pub fn replies(&self) -> impl Iterator<Item = Reply> {
         let row = |batch: Option<&RecordBatch>, row: u32| batch.expect("it has the row").slice(row as usize, 1);
         self.outcomes().iter().map(move |&outcome| match outcome {
             Outcome::Committed(at) => Reply::Committed(Some(row(self.committed(), at))),
             Outcome::Silent => Reply::Committed(None),
             Outcome::Aborted(at) => Reply::Aborted(row(self.aborted(), at)),
+            Outcome::Untaken(reason) => Reply::Untaken(self.untaken(reason).to_owned()),
             Outcome::Refused(why) => Reply::Refused(why),
         })
     }
@@ -191,15 +256,15 @@ struct Held {
 /// The calls whose events the gate holds.
 #[derive(Default)]
 pub struct CallsAtGate {
-    /// By source: its held events in order. Events after these, if there are more, are no calls.
+    /// The held calls of each source, in order, by source. Events after these, if there are more, are no calls.
     held: BTreeMap<usize, HeldCalls>,
 }
 
-/// The held events of a source that are known.
+/// The calls among the held events of a source.
 #[derive(Default)]
 struct HeldCalls {
     queue: VecDeque<Held>,
-    /// The number of events in it.
+    /// The number of events in the queue.
     count: usize,
 }
 
@@ -243,7 +308,7 @@ impl CallsAtGate {
     }
 }
 
-/// The place of an input in a list, to which it is added if it is not there.
+/// Returns the place of an input in a list, to which it is added if it is not there.
 pub fn place_of(inputs: &mut Vec<InputId>, input: InputId) -> usize {
     inputs.iter().position(|&other| other == input).unwrap_or_else(|| {
         inputs.push(input);
@@ -262,12 +327,12 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// The epoch.
+    /// Returns the epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// When they are wanted.
+    /// Returns the moment when they are wanted.
     pub fn when(&self) -> When {
         self.caller.reply.when
     }

@@ -1,8 +1,8 @@
 //! Why sessions refuse.
 
-use tidemill_durability::{Place, StateError};
+use tidemill_durability::{Position, StateError};
 
-/// Why a session cannot do what it was asked to.
+/// The reason why a session cannot do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -20,6 +20,16 @@ pub enum SessionError {
         /// The difference.
         difference: String,
     },
+    /// An event is too far ahead of the clock.
+    #[error("source '{source_name}': {time} is too far ahead of the clock: times up to {until} are taken")]
+    TooFar {
+        /// The source.
+        source_name: String,
+        /// The time of the event.
+        time: String,
+        /// The last time that is not too far ahead.
+        until: String,
+    },
     /// The program has no such stream.
     #[error("there is no stream '{0}' to follow")]
     NoStream(String),
@@ -31,10 +41,23 @@ pub enum SessionError {
     Gone {
         /// The stream.
         stream: String,
-        /// The place that was asked for.
-        after: Place,
-        /// The place after which all events are kept.
-        kept: Place,
+        /// The position that was asked for.
+        after: Position,
+        /// The position after which all events are kept.
+        kept: Position,
+    },
+    /// A position is of another history.
+    #[error(
+        "stream '{stream}' cannot be followed from {after}: that is a position of another state, or of this one before it \
+         was put back to a savepoint; events are kept after {kept}"
+    )]
+    OtherCourse {
+        /// The stream.
+        stream: String,
+        /// The position that was asked for.
+        after: Position,
+        /// The position after which all events are kept.
+        kept: Position,
     },
     /// The program has no such table.
     #[error("there is no table '{0}'")]
@@ -55,7 +78,7 @@ pub enum SessionError {
     NoProcedure {
         /// The name.
         name: String,
-        /// Those that there are, for people.
+        /// The names that there are, for users.
         known: String,
     },
     /// A transaction cannot be called.
@@ -69,6 +92,12 @@ pub enum SessionError {
     /// The answers of a source's calls are not kept.
     #[error("calls of '{0}' have no keys: declare it with app.requests(..., remember=\"1h\")")]
     NoKeys(String),
+    /// The keys of what is pushed to a source are not kept.
+    #[error("what is pushed to '{0}' has no key: declare it with app.source(..., remember=\"1h\")")]
+    NoPushKeys(String),
+    /// The keys of a source are those of its calls.
+    #[error("the keys of '{0}' are those of its calls: call its transaction with the key, or push without one")]
+    KeysOfCalls(String),
     /// There are not as many keys as calls.
     #[error("{keys} keys for {calls} calls: give a key or none for each")]
     KeyCount {
@@ -91,6 +120,9 @@ pub enum SessionError {
     /// A savepoint cannot be made.
     #[error(transparent)]
     Savepoint(#[from] StateError),
+    /// The run waits, and has executed epochs that are not durable: what it holds is nobody's to read yet.
+    #[error("{0}; reads are answered again when it goes on")]
+    Waits(String),
     /// There was no room, or no answer, within the given time.
     #[error("the engine had no room within the given time")]
     Timeout,

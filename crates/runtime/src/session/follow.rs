@@ -9,7 +9,7 @@ use tidemill_plan::StreamId;
 use tidemill_recovery::Released;
 use tidemill_stages::actor::Bell;
 
-/// What happens if a follower is slower than the run.
+/// The consequence of a follower that is slower than the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Slow {
     /// The oldest events are left out, and the follower is told how many.
@@ -24,7 +24,7 @@ pub enum Slow {
 pub enum Followed {
     /// Events.
     Events(Released),
-    /// This number of events was left out here, because the follower was too slow.
+    /// The number of events that were left out here, because the follower was too slow.
     Missed(u64),
     /// Nothing in time.
     Nothing,
@@ -41,8 +41,8 @@ pub struct Follower {
     after: Option<Place>,
     state: Mutex<Buffer>,
     changed: Condvar,
-    /// Rings for the committer, which may wait for room.
-    committer: Arc<Bell>,
+    /// Rings for the releaser, which may wait for room.
+    releaser: Arc<Bell>,
 }
 
 #[derive(Default)]
@@ -59,33 +59,27 @@ struct Buffer {
 }
 
 impl Follower {
-    /// A follower of a stream, with room for `events_max` events. `committer` is rung when there is room again.
+    /// Makes a follower of a stream, with room for `events_max` events. `releaser` is rung when there is room again.
     /// `after`: it goes on after this place; none: with what is released next.
-    pub fn new(
-        stream: StreamId,
-        slow: Slow,
-        events_max: usize,
-        after: Option<Place>,
-        committer: Arc<Bell>,
-    ) -> Follower {
+    pub fn new(stream: StreamId, slow: Slow, events_max: usize, after: Option<Place>, releaser: Arc<Bell>) -> Follower {
         let state = Mutex::new(Buffer { taken: after, ..Buffer::default() });
-        Follower { stream, slow, events_max: events_max.max(1), after, state, changed: Condvar::new(), committer }
+        Follower { stream, slow, events_max: events_max.max(1), after, state, changed: Condvar::new(), releaser }
     }
 
-    /// The place after everything that was taken of it: another follower can go on there. None before an epoch was
-    /// released.
+    /// Returns the place after everything that was taken of it: another follower can go on there. None before an epoch
+    /// was released.
     pub fn place(&self) -> Option<Place> {
         let state = self.state.lock();
         let whole = state.through.filter(|_| state.released.is_empty()).map(Place::after);
         state.taken.max(whole)
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// The next events; waits for them until the deadline, if there is one.
+    /// Returns the next events; waits for them until the deadline, if there is one.
     pub fn next(&self, deadline: Option<Instant>) -> Followed {
         let mut state = self.state.lock();
         loop {
@@ -97,7 +91,7 @@ impl Follower {
                 state.events -= released.batch.num_rows();
                 state.taken = Some(released.place());
                 drop(state);
-                self.committer.ring();
+                self.releaser.ring();
                 return Followed::Events(released);
             }
             if state.is_over {
@@ -113,12 +107,12 @@ impl Follower {
         }
     }
 
-    /// Whether the run has to wait for it.
+    /// Returns whether the run has to wait for the follower.
     pub(crate) fn holds_back(&self) -> bool {
         self.slow == Slow::Waits && self.state.lock().events >= self.events_max
     }
 
-    /// Where it goes on from.
+    /// Returns the place from which it goes on.
     pub(crate) fn after(&self) -> Option<Place> {
         self.after
     }
@@ -149,7 +143,7 @@ impl Follower {
         self.changed.notify_all();
     }
 
-    /// No more events come.
+    /// Ends the stream of events: no more come.
     pub(crate) fn end(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_all();

@@ -6,17 +6,17 @@
 //! answered with an epoch that contains everything that was sent before it and may pass; the answer is given when that
 //! epoch is released, in the order of epochs.
 
-use crate::session::calls::{Answering, Caller, When};
+use crate::session::calls::{Answering, SentCalls, When};
 use crate::session::follow::Follower;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, PrimitiveArray, RecordBatch, make_array};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use tidemill_durability::{CallKey, Place};
+use tidemill_durability::Place;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId};
 use tidemill_recovery::{Kept, Released, SavepointRequest};
@@ -45,7 +45,7 @@ impl Source for SentSource {
     }
 }
 
-/// Events as they are sent, with a place for the time that the gate gives them.
+/// Returns events as they are sent, with a place for the time that the gate gives them.
 pub fn with_time(stream: &Stream, events: &RecordBatch) -> RecordBatch {
     let Some(field) = stream.filled_time() else { return events.clone() };
     let schema = arrow_schema(&stream.schema);
@@ -60,8 +60,8 @@ pub fn with_time(stream: &Stream, events: &RecordBatch) -> RecordBatch {
 pub enum Message {
     /// Records of a source, and their arrival time.
     Records(usize, SourceBatch, u64),
-    /// The same, of which each is a call; their keys, if any has one.
-    Calls(usize, SourceBatch, u64, Caller, Vec<Option<CallKey>>),
+    /// Records of a source, each of which is a call.
+    Calls(SentCalls),
     /// No event of a source with a time below comes any more.
     Punctuation(usize, i64),
     /// A source is silent, and holds no other source back until its next event.
@@ -72,9 +72,23 @@ pub enum Message {
     Ask(Question),
 }
 
+impl Message {
+    /// Returns the source that a message is about, unless it has calls.
+    pub fn source(&self) -> Option<usize> {
+        match self {
+            Message::Records(source, ..)
+            | Message::Punctuation(source, _)
+            | Message::Idle(source)
+            | Message::End(source) => Some(*source),
+            Message::Calls(sent) => sent.are_pushed.then_some(sent.source),
+            Message::Ask(_) => None,
+        }
+    }
+}
+
 /// A question about the run after everything that was sent before.
 pub struct Question {
-    /// What to read of tables.
+    /// The tables to read.
     pub tables: Vec<Wish>,
     /// The savepoint to keep, of a run with a state.
     pub savepoint: Option<SavepointRequest>,
@@ -88,7 +102,7 @@ pub struct Answer {
     pub epoch: u64,
     /// The epoch's punctuation.
     pub complete: Option<i64>,
-    /// By source: the events that are held back at that point, by lateness or by another source.
+    /// The number of events that are held back at that point, by lateness or by another source, by source.
     pub held: Vec<u64>,
     /// The tables after that epoch, as they were asked for.
     pub tables: Vec<Arc<TableRead>>,
@@ -100,28 +114,28 @@ pub struct Due {
     pub epoch: u64,
     /// The question.
     pub question: Question,
-    /// By source: the events held back after the cut.
+    /// The number of events held back after the cut, by source.
     pub held: Vec<u64>,
 }
 
 /// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// The gate will take it.
+    /// The message was sent, and the gate will take it.
     Sent,
-    /// There was no room in time.
+    /// The message was not sent: there was no room in time.
     Full,
-    /// The end of the source was sent before.
+    /// The message was not sent: the end of the source was sent before.
     Ended,
     /// The run is over, or about to end.
     Over,
 }
 
-/// What a session and its run share.
+/// The state that a session and its run share.
 #[derive(Default)]
 pub struct Link {
-    /// To the gate, until the session or the run ends. Held by a sender that waits for room, so that others wait for
-    /// their turn.
+    /// The channel to the gate, until the session or the run ends. Held by a sender that waits for room, so that others
+    /// wait for their turn.
     gate: Mutex<Option<ToGate>>,
     /// Rung when the gate takes a message.
     room: Arc<Bell>,
@@ -129,13 +143,29 @@ pub struct Link {
     due: Mutex<VecDeque<Due>>,
     /// The calls whose epochs are cut and not yet durable, in order.
     calls: Mutex<VecDeque<Answering>>,
-    /// Those whose outcomes are wanted earlier, until their epochs are finished.
+    /// The calls whose outcomes are wanted earlier, until their epochs are finished.
     early_calls: Mutex<VecDeque<Answering>>,
     followers: Mutex<Followers>,
-    /// Of so many more epochs a sample of the rows that they touch is wanted. Written by those who look, and by the gate.
+    /// The number of further epochs of which a sample of the rows that they touch is wanted. Written by those who look,
+    /// and by the gate.
     samples: AtomicU32,
-    /// By source: its position after the last epoch that was cut.
+    /// The position of each source after the last epoch that was cut, by source.
     positions: Mutex<Vec<SourcePosition>>,
+    /// The questions of those who ask for the state as it stands.
+    as_it_stands: Mutex<Vec<AsItStands>>,
+    /// The gate's bell.
+    bell: OnceLock<Arc<Bell>>,
+}
+
+/// A question about the state as it stands: after the last epoch that is executed and durable. No epoch is cut for it, so
+/// it is answered also while no epoch can be logged or released.
+pub struct AsItStands {
+    /// The tables to read.
+    pub tables: Vec<Wish>,
+    /// Dropped without an answer if the run ends before.
+    pub answer: Sender<Answer>,
+    /// Gone when nobody waits for the answer any more.
+    pub wanted: Weak<()>,
 }
 
 /// The way to the gate.
@@ -149,7 +179,7 @@ struct ToGate {
 struct Followers {
     all: Vec<Arc<Follower>>,
     kept: Vec<Kept>,
-    /// Their streams, each once, and those that are kept.
+    /// The streams of the followers, each once, and those that are kept.
     streams: Arc<[StreamId]>,
     is_over: bool,
 }
@@ -160,6 +190,7 @@ impl Link {
         let (outbox, inbox) = mailbox(Some(MESSAGES_AHEAD), gate, Some(&self.room));
         let before = self.gate.lock().replace(ToGate { outbox, ended: BTreeSet::new() });
         assert!(before.is_none(), "a session has one run");
+        self.bell.get_or_init(|| gate.clone());
         inbox
     }
 
@@ -172,7 +203,7 @@ impl Link {
             return Sending::Full;
         };
         let Some(ToGate { outbox, ended }) = &mut *gate else { return Sending::Over };
-        if let Message::Records(source, ..) | Message::Calls(source, ..) = message
+        if let Message::Records(source, ..) | Message::Calls(SentCalls { source, .. }) = message
             && ended.contains(&source)
         {
             return Sending::Ended;
@@ -195,6 +226,44 @@ impl Link {
         *self.gate.lock() = None;
     }
 
+    /// Ends the sending, unless a sender waits for room until the deadline. Returns whether it is done.
+    pub fn end_until(&self, deadline: Instant) -> bool {
+        self.gate.try_lock_until(deadline).map(|mut gate| *gate = None).is_some()
+    }
+
+    /// Asks for the state as it stands.
+    pub fn ask_as_it_stands(&self, question: AsItStands) {
+        let mut questions = self.as_it_stands.lock();
+        questions.retain(|other| other.wanted.strong_count() > 0);
+        questions.push(question);
+        drop(questions);
+        self.remind();
+    }
+
+    /// Has the gate look again at who asks for the state as it stands.
+    pub fn remind(&self) {
+        self.bell.get().iter().for_each(|bell| bell.ring());
+    }
+
+    /// Returns whether somebody asks for the state as it stands.
+    pub fn asks_as_it_stands(&self) -> bool {
+        !self.as_it_stands.lock().is_empty()
+    }
+
+    /// Answers those who do.
+    pub fn answer_as_it_stands(
+        &self,
+        epoch: u64,
+        complete: Option<i64>,
+        mut read: impl FnMut(&[Wish]) -> Vec<Arc<TableRead>>,
+    ) {
+        let questions = std::mem::take(&mut *self.as_it_stands.lock());
+        for AsItStands { tables, answer, .. } in questions.into_iter().filter(|one| one.wanted.strong_count() > 0) {
+            // It may have gone just now.
+            let _ = answer.send(Answer { epoch, complete, held: Vec::new(), tables: read(&tables) });
+        }
+    }
+
     /// Goes on to keep the last events of streams. Called before the run begins.
     pub fn keep(&self, kept: Vec<Kept>) {
         let mut followers = self.followers.lock();
@@ -202,9 +271,14 @@ impl Link {
         followers.name_streams();
     }
 
-    /// The streams that are kept.
+    /// Returns the streams that are kept.
     pub fn kept(&self) -> Arc<[StreamId]> {
         self.followers.lock().kept.iter().map(|kept| kept.stream).collect()
+    }
+
+    /// Returns the place after which all events of a stream are kept, if any are.
+    pub fn kept_after(&self, stream: StreamId) -> Option<Place> {
+        self.followers.lock().kept.iter().find(|kept| kept.stream == stream).map(Kept::lost)
     }
 
     /// Adds a follower: it gets the events of epochs that are cut from now on or, if it goes on after a place, those that
@@ -234,17 +308,17 @@ impl Link {
         followers.name_streams();
     }
 
-    /// The streams that are followed now.
+    /// Returns the streams that are followed now.
     pub fn streams(&self) -> Arc<[StreamId]> {
         self.followers.lock().streams.clone()
     }
 
-    /// Whether the run is over.
+    /// Returns whether the run is over.
     pub fn is_over(&self) -> bool {
         self.followers.lock().is_over
     }
 
-    /// Whether there are events for a follower that the run waits for and that has no room for more.
+    /// Returns whether there are events for a follower that the run waits for and that has no room for more.
     pub fn has_no_room(&self, followed: &[(StreamId, Vec<RecordBatch>)]) -> bool {
         let has_events = |of: StreamId| {
             followed.iter().any(|(stream, batches)| *stream == of && batches.iter().any(|batch| batch.num_rows() > 0))
@@ -252,17 +326,17 @@ impl Link {
         self.followers.lock().all.iter().any(|follower| follower.holds_back() && has_events(follower.stream()))
     }
 
-    /// By source: its position after the last epoch that was cut; empty before the first.
+    /// Returns the position of each source after the last epoch that was cut, by source; empty before the first.
     pub fn positions(&self) -> Vec<SourcePosition> {
         self.positions.lock().clone()
     }
 
-    /// A sample of the rows that an epoch touches is wanted, of the next few epochs.
+    /// Asks for a sample of the rows that an epoch touches, of the next few epochs.
     pub fn look(&self) {
         self.samples.store(SAMPLES, Ordering::Relaxed);
     }
 
-    /// Whether it is wanted of the next epoch.
+    /// Returns whether a sample is wanted of the next epoch.
     pub fn is_looked_at(&self) -> bool {
         let left = self.samples.load(Ordering::Relaxed);
         self.samples.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -311,6 +385,12 @@ impl Link {
         give(&self.early_calls, epoch, answers);
     }
 
+    /// Returns whether somebody waits for the release of an epoch: who has asked about one up to it, or follows a stream.
+    pub fn awaits(&self, epoch: u64) -> bool {
+        let is_asked = self.due.lock().front().is_some_and(|first| first.epoch <= epoch);
+        is_asked || !self.followers.lock().all.is_empty()
+    }
+
     /// Gives the results of a released epoch to those who wait for them.
     pub fn release(
         &self,
@@ -340,6 +420,7 @@ impl Link {
         self.due.lock().clear();
         self.calls.lock().clear();
         self.early_calls.lock().clear();
+        self.as_it_stands.lock().clear();
         let mut followers = self.followers.lock();
         followers.is_over = true;
         followers.all.drain(..).for_each(|follower| follower.end());
@@ -356,7 +437,7 @@ fn give(calls: &Mutex<VecDeque<Answering>>, epoch: u64, answers: &[Arc<Answers>]
     }
 }
 
-/// Why a stream cannot be followed.
+/// The reason why a stream cannot be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFollowed {
     /// The run is over.
@@ -393,7 +474,7 @@ impl Followers {
     }
 }
 
-/// The time, for those who wait for a run from outside.
+/// Returns the time, for those who wait for a run from outside.
 #[allow(clippy::disallowed_methods, reason = "a session's caller has no other clock")]
 pub fn now() -> Instant {
     Instant::now()

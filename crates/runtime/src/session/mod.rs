@@ -8,6 +8,7 @@
 //! Events that are sent to a source without event time have anchored positions: no other source makes them wait
 //! (`docs/formalism.md`). Events with an event time take their places by it, as those of every source.
 
+mod as_it_stands;
 pub(crate) mod at_gate;
 mod calling;
 pub(crate) mod calls;
@@ -15,9 +16,11 @@ pub(crate) mod error;
 pub(crate) mod follow;
 pub(crate) mod link;
 pub(crate) mod retries;
+pub(crate) mod waiting;
 
 pub use calling::Calling;
 
+use crate::ahead::{RunTime, first_too_far};
 use crate::engine::{Engine, Request};
 use crate::live::{Live, hottest};
 use crate::pipeline::Pipeline;
@@ -25,18 +28,20 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::session::error::SessionError;
 use crate::session::follow::{Follower, Slow};
-use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending, with_time};
+use crate::session::link::{Answer, Link, Message, NotFollowed, Question, Sending, now, with_time};
 use crate::summary::Summary;
+use crate::watched::Watched;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tidemill_durability::{Bug, Place, Planted, Savepoint, StateError};
+use std::time::{Duration, Instant, SystemTime};
+use tidemill_durability::{Bug, Course, Place, Planted, Position, Savepoint, StateError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_plan::{Stream, StreamId, TableId};
+use tidemill_model::civil::time_text;
+use tidemill_plan::{CallerAt, Stream, StreamId, TableId};
 use tidemill_recovery::{Control, RunError, SavepointRequest, Savepoints};
 use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::Bell;
@@ -48,7 +53,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// The maximum number of events of a message.
 pub const MESSAGE_EVENTS_MAX: usize = 8192;
 
-/// What [`Session::flush`] has done.
+/// The result of [`Session::flush`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flushed {
     /// The epoch: it and all before it are released.
@@ -56,7 +61,7 @@ pub struct Flushed {
     /// Its punctuation: every event with a time below was released, and none comes any more. None before each source
     /// has shown a time, and in programs without event times.
     pub complete: Option<i64>,
-    /// By source, the events that are held back: by lateness, or by another source.
+    /// The number of events that are held back, by source: by lateness, or by another source.
     pub held: Vec<u64>,
 }
 
@@ -101,17 +106,17 @@ pub struct LateTable {
 }
 
 impl LateTable {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The rows, sorted by key. They are copied and sorted on the caller's thread, while epochs run.
+    /// Returns the rows, sorted by key. They are copied and sorted on the caller's thread, while epochs run.
     pub fn rows(&self) -> Result<RecordBatch, SessionError> {
         self.read.rows().map_err(|reason| self.failed(reason))
     }
 
-    /// The rows in no order, likewise.
+    /// Returns the rows in no order, likewise.
     pub fn batches(&self) -> Result<Vec<RecordBatch>, SessionError> {
         self.read.batches().map_err(|reason| self.failed(reason))
     }
@@ -127,23 +132,28 @@ pub struct Session {
     link: Arc<Link>,
     control: Arc<Control>,
     environment: Arc<dyn Environment>,
-    /// By source: its stream, and whether it is sent to.
+    /// The stream of each source, and whether it is sent to, by source.
     sources: Vec<(StreamId, bool)>,
     run: OfRun,
+    watched: Watched,
     thread: Mutex<Option<Thread>>,
 }
 
-/// What a session needs of its run.
+/// The parts of its run that a session needs.
 pub(crate) struct OfRun {
-    /// The bell of the committer.
-    pub committer: Arc<Bell>,
+    /// The bell of the releaser.
+    pub releaser: Arc<Bell>,
+    /// The history that it goes on with.
+    pub course: Course,
     /// The counts so far.
     pub report: Arc<Mutex<Report>>,
     /// Its workers' tasks.
     pub pipeline: Arc<Pipeline>,
-    /// When it began (time of the clock).
+    /// The time at which it began (time of the clock).
     pub started: u64,
-    /// Those of its state, if it has one.
+    /// The time of day.
+    pub time: Arc<RunTime>,
+    /// The savepoints of its state, if it has one.
     pub savepoints: Option<Savepoints>,
     /// The bug that is planted, if any.
     pub planted: Planted,
@@ -156,7 +166,7 @@ struct Thread {
 }
 
 impl Session {
-    /// The same as [`Session::start_keeping`], which keeps no events.
+    /// Starts a session as [`Session::start_keeping`] does, which keeps no events.
     pub fn start(
         engine: impl Into<Arc<Engine>>,
         request: Request,
@@ -181,28 +191,36 @@ impl Session {
         let streams = engine.machine.wiring.sources.iter();
         let sources = streams.zip(&request.sources).map(|(&stream, source)| (stream, source.is_sent())).collect();
         let (control, environment) = (request.control.clone(), request.environment.clone());
+        let watched = request.watched.clone();
         let run = Run::begin(&engine, request, Some(link.clone()), tick)?;
         link.keep(run.keep(keep));
         let of_run = run.for_session();
         let (closes, (done, result)) = (CloseOnDrop(link.clone()), bounded(1));
         let body = move || {
             let summary = run.on_threads(&mut watch);
+            // The last look: at what happened since the one before.
+            watch();
             drop(closes);
             let _ = done.send(summary);
         };
         let thread = Thread { handle: environment.spawn("session", Box::new(body)), result };
         let thread = Mutex::new(Some(thread));
-        Ok(Session { engine, link, control, environment, sources, run: of_run, thread })
+        Ok(Session { engine, link, control, environment, sources, run: of_run, watched, thread })
     }
 
-    /// The application.
+    /// Returns the application.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// The directory of its state, if it has one and goes on.
+    /// Returns the directory of its state, if it has one and goes on.
     pub fn state(&self) -> Option<PathBuf> {
         self.run.savepoints.as_ref()?.path()
+    }
+
+    /// Returns the run, as those see it who watch it.
+    pub fn watched(&self) -> Watched {
+        self.watched.clone()
     }
 
     /// Progress counters of the run.
@@ -210,24 +228,29 @@ impl Session {
         &self.control
     }
 
-    /// The number of a source that is sent to.
+    /// Returns the number of a source that is sent to.
     pub fn source(&self, name: &str) -> Result<usize, SessionError> {
         let streams = &self.engine.program().streams;
         let is_named = |(stream, is_sent): &(StreamId, bool)| *is_sent && streams[*stream].name == name;
         self.sources.iter().position(is_named).ok_or_else(|| SessionError::NotSent(name.into()))
     }
 
-    /// The schema of a source's events as they are sent.
+    /// Returns the schema of a source's events as they are sent.
     pub fn source_schema(&self, source: usize) -> Schema {
         self.engine.program().streams[self.sources[source].0].brought()
     }
 
-    /// The names of the sources, in order.
+    /// Returns the fields of a source's events, as they are sent, that say who makes a call. Who fills them in is trusted.
+    pub fn caller(&self, source: usize) -> CallerAt {
+        self.engine.program().streams[self.sources[source].0].caller()
+    }
+
+    /// Returns the names of the sources, in order.
     pub fn source_names(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().map(|(stream, _)| self.engine.program().streams[*stream].name.as_str())
     }
 
-    /// The number of a stream that can be followed.
+    /// Returns the number of a stream that can be followed.
     pub fn stream(&self, name: &str) -> Result<StreamId, SessionError> {
         let streams = &self.engine.program().streams;
         let found = streams.iter_enumerated().find(|(_, stream)| stream.name == name);
@@ -236,16 +259,19 @@ impl Session {
 
     /// Sends events to a source: a batch in the canonical Arrow form of its schema, in the order of its rows. Waits
     /// while the engine is full, at most until the deadline; what was sent until then stays sent. Returns the number of
-    /// events sent.
+    /// events sent. Sends none where one is too far ahead of the clock.
     pub fn send(&self, source: usize, events: &RecordBatch, deadline: Option<Instant>) -> Result<usize, SessionError> {
-        self.send_as(source, events, deadline, |_, records, now| Message::Records(source, records, now))
+        self.send_as(source, events, MESSAGE_EVENTS_MAX, deadline, |_, records, now| {
+            Message::Records(source, records, now)
+        })
     }
 
-    /// The same; `message` makes the message of some of them, given the number of those before.
+    /// Sends events as messages: `message` makes the message of `together` of them at most, given the number of those before.
     fn send_as(
         &self,
         source: usize,
         events: &RecordBatch,
+        together: usize,
         deadline: Option<Instant>,
         message: impl Fn(usize, SourceBatch, u64) -> Message,
     ) -> Result<usize, SessionError> {
@@ -255,10 +281,14 @@ impl Session {
             let difference = format!("{:?} instead of {:?}", events.schema().fields(), schema.fields());
             return Err(SessionError::Schema { source_name: stream.name.clone(), difference });
         }
+        if let Some((time, until)) = first_too_far(stream, events, &self.run.time) {
+            let source_name = stream.name.clone();
+            return Err(SessionError::TooFar { source_name, time: time_text(time), until: time_text(until) });
+        }
         let events = &with_time(stream, events);
         let mut sent = 0;
         while sent < events.num_rows() {
-            let count = (events.num_rows() - sent).min(MESSAGE_EVENTS_MAX);
+            let count = (events.num_rows() - sent).min(together);
             let records = SourceBatch { events: events.slice(sent, count), bad: Vec::new() };
             let message = message(sent, records, self.environment.now());
             match self.link.send(message, deadline) {
@@ -272,7 +302,7 @@ impl Session {
         Ok(sent)
     }
 
-    /// The stream of a source that is sent to.
+    /// Returns the stream of a source that is sent to.
     fn sent_stream(&self, source: usize) -> Result<&Stream, SessionError> {
         let &(stream, is_sent) = self.sources.get(source).ok_or_else(|| SessionError::NotSent(source.to_string()))?;
         let stream = &self.engine.program().streams[stream];
@@ -298,14 +328,14 @@ impl Session {
         stream.own_time().map(|_| ()).ok_or_else(|| SessionError::NoTime(stream.name.clone()))
     }
 
-    /// Nothing more is sent to a source: it holds no other source back. In a run with a state that is a pause, unless the
-    /// run is the last: what waits for the source stays in the state.
+    /// Stops sending to a source: it holds no other source back. In a run with a state that is a pause, unless the run
+    /// is the last: what waits for the source stays in the state.
     pub fn end_source(&self, source: usize, deadline: Option<Instant>) -> Result<(), SessionError> {
         self.sent_stream(source)?;
         self.message(Message::End(source), deadline)
     }
 
-    /// Nothing more is sent to any source. The run ends when all sources that are read have ended.
+    /// Stops sending to all sources. The run ends when all sources that are read have ended.
     pub fn stop_sending(&self) {
         self.link.end();
     }
@@ -315,13 +345,13 @@ impl Session {
         self.ask(Vec::new(), deadline)?.flushed(deadline)
     }
 
-    /// Tables as they are after one released epoch, which contains everything that was sent before.
+    /// Returns tables as they are after one released epoch, which contains everything that was sent before.
     pub fn tables(&self, tables: &[TableId], deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
         self.read(tables.iter().map(|&table| Wish::whole(table)).collect(), deadline)
     }
 
-    /// The same, also of single rows, which costs no copy of their tables: for each wish the rows that there are, sorted
-    /// by key. Panics if a key has not the types of its table's key, or has floats.
+    /// Reads tables, also single rows, which costs no copy of their tables: for each wish the rows that there are,
+    /// sorted by key. Panics if a key has not the types of its table's key, or has floats.
     pub fn read(&self, wishes: Vec<Wish>, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
         self.ask_to_read(wishes, deadline)?.tables(deadline)
     }
@@ -345,7 +375,13 @@ impl Session {
         Ok(AskedSavepoint { asked, released: Mutex::new(None), made })
     }
 
-    /// The counts so far: those of released epochs.
+    /// Returns the time of a call with a key, by the machine's clock: it goes on with what passes, however that clock is set,
+    /// and a time that leads by more than a minute is believed when it was shown for a minute. On a machine without one it is 1970.
+    pub fn time_of_key(&self) -> SystemTime {
+        self.run.time.of_key()
+    }
+
+    /// Returns the counts so far: those of released epochs.
     pub fn summary(&self) -> Summary {
         let mut positions = self.link.positions();
         positions.resize_with(self.sources.len(), Default::default);
@@ -353,7 +389,7 @@ impl Session {
         self.run.report.lock().summary(self.engine.program(), &positions, false, elapsed)
     }
 
-    /// What the run does at the moment, of released epochs. The rows that are touched are sampled in the next few.
+    /// Returns the present state of the run, of released epochs. The rows that are touched are sampled in the next few.
     pub fn live(&self) -> Live {
         self.link.look();
         let under_way = self.run.pipeline.tasks().under_way();
@@ -371,27 +407,56 @@ impl Session {
         self.follow_after(stream, None, slow, events_max)
     }
 
-    /// The same from a place on, if there is one: gets each event after it once, as long as these are kept.
+    /// Follows a stream from a position on, if there is one: gets each event after it once, as long as these are kept.
+    /// A position of another history is refused.
     pub fn follow_after(
         &self,
         stream: StreamId,
-        after: Option<Place>,
+        after: Option<Position>,
         slow: Slow,
         events_max: usize,
     ) -> Result<Following, SessionError> {
         let repeats = |place: &Place| self.run.planted.is(Bug::FollowerRepeats) && *place != Place::after(place.epoch);
-        let from = after.map(|place| if repeats(&place) { Place { events: 0, ..place } } else { place });
-        let follower = Arc::new(Follower::new(stream, slow, events_max, from, self.run.committer.clone()));
+        let ignores = self.run.planted.is(Bug::FollowerIgnoresCourse);
+        if let Some(after) = after.filter(|after| !ignores && !after.is_of(self.run.course)) {
+            return Err(self.of_other_course(stream, after));
+        }
+        let from = after.map(|Position { place, .. }| match repeats(&place) {
+            true => Place { events: 0, ..place },
+            false => place,
+        });
+        let follower = Arc::new(Follower::new(stream, slow, events_max, from, self.run.releaser.clone()));
         let name = || self.engine.program().streams[stream].name.clone();
         match (self.link.follow(&follower), after) {
-            (Ok(()), _) => Ok(Following { follower, link: self.link.clone(), committer: self.run.committer.clone() }),
-            (Err(NotFollowed::Gone(kept)), Some(after)) => Err(SessionError::Gone { stream: name(), after, kept }),
+            (Ok(()), _) => Ok(Following {
+                course: self.run.course,
+                follower,
+                link: self.link.clone(),
+                releaser: self.run.releaser.clone(),
+            }),
+            (Err(NotFollowed::Gone(kept)), Some(after)) => {
+                Err(SessionError::Gone { stream: name(), after, kept: self.position(kept) })
+            }
             (Err(NotFollowed::NotKept), _) => Err(SessionError::NotKept(name())),
             (Err(NotFollowed::Over | NotFollowed::Gone(_)), _) => Err(SessionError::Over),
         }
     }
 
-    /// The number of a table.
+    /// Refuses to follow a stream from a position of another history.
+    fn of_other_course(&self, stream: StreamId, after: Position) -> SessionError {
+        let name = self.engine.program().streams[stream].name.clone();
+        match self.link.kept_after(stream) {
+            Some(kept) => SessionError::OtherCourse { stream: name, after, kept: self.position(kept) },
+            None => SessionError::NotKept(name),
+        }
+    }
+
+    /// Returns a place of the run as a position, which names its history.
+    pub fn position(&self, place: Place) -> Position {
+        Position { place, course: Some(self.run.course) }
+    }
+
+    /// Returns the number of a table.
     pub fn table(&self, name: &str) -> Result<TableId, SessionError> {
         let tables = &self.engine.program().tables;
         let found = tables.iter_enumerated().find(|(_, table)| table.name == name);
@@ -402,19 +467,27 @@ impl Session {
     pub fn stop(&self) {
         self.control.stop();
         // It may wait for a follower, and then nothing else would wake it.
-        self.run.committer.ring();
+        self.run.releaser.ring();
         self.link.end();
     }
 
-    /// Whether the run has ended.
+    /// Returns whether the run has ended.
     pub fn is_over(&self) -> bool {
         self.link.is_over()
+    }
+
+    /// Returns whether an epoch may be released: everything is open and replayed, and the run goes on.
+    pub fn is_ready(&self) -> bool {
+        self.control.is_ready() && !self.is_over()
     }
 
     /// Sends nothing more, and waits until the run has ended: everything that was sent is processed, and all sources
     /// that are read have ended. Gives the summary once; later calls give none. `tick` is called from time to time.
     pub fn close(&self, tick: &mut dyn FnMut()) -> Option<Result<Summary, RunError>> {
-        self.link.end();
+        // A sender may wait for room, which a run that is stopped makes.
+        while !self.link.end_until(now() + TICK) {
+            tick();
+        }
         let Thread { handle, result } = self.thread.lock().take()?;
         let summary = loop {
             match result.recv_timeout(TICK) {
@@ -433,7 +506,7 @@ impl Session {
         self.ask_to_read(tables.into_iter().map(Wish::whole).collect(), deadline)
     }
 
-    /// The same for [`Session::read`].
+    /// Asks to read as [`Session::read`] does, without waiting for the answer.
     pub fn ask_to_read(&self, wishes: Vec<Wish>, deadline: Option<Instant>) -> Result<Asked, SessionError> {
         let (answer, answered) = bounded(1);
         let tables = wishes.iter().map(|wish| wish.table).collect();
@@ -465,14 +538,14 @@ impl Asked {
         Ok(Flushed { epoch, complete, held })
     }
 
-    /// The same, with the tables that were asked for.
+    /// Waits for the answer, and returns the tables that were asked for.
     pub fn tables(&self, deadline: Option<Instant>) -> Result<TablesAt, SessionError> {
         let ReadsAt { epoch, complete, tables } = self.reads(deadline)?;
         let tables = tables.iter().map(LateTable::rows).collect::<Result<_, _>>()?;
         Ok(TablesAt { epoch, complete, tables })
     }
 
-    /// The same, without copies.
+    /// Waits for the answer, and returns the tables without copies.
     pub fn reads(&self, deadline: Option<Instant>) -> Result<ReadsAt, SessionError> {
         let Answer { epoch, complete, tables, .. } = self.answer(deadline)?;
         let name = |id: TableId| self.engine.program().tables[id].name.clone();
@@ -508,7 +581,7 @@ impl AskedSavepoint {
     }
 }
 
-/// What comes through a channel until the deadline.
+/// Returns the next message of a channel until the deadline.
 fn received<T>(channel: &Receiver<T>, deadline: Option<Instant>) -> Result<T, SessionError> {
     match deadline {
         None => channel.recv().map_err(|_| SessionError::Over),
@@ -529,7 +602,15 @@ impl Drop for Session {
 pub struct Following {
     follower: Arc<Follower>,
     link: Arc<Link>,
-    committer: Arc<Bell>,
+    course: Course,
+    releaser: Arc<Bell>,
+}
+
+impl Following {
+    /// Returns a place of the stream as a position, which names its history.
+    pub fn position(&self, place: Place) -> Position {
+        Position { place, course: Some(self.course) }
+    }
 }
 
 impl std::ops::Deref for Following {
@@ -544,7 +625,7 @@ impl Drop for Following {
     fn drop(&mut self) {
         self.link.unfollow(&self.follower);
         // The run may have waited for it.
-        self.committer.ring();
+        self.releaser.ring();
     }
 }
 

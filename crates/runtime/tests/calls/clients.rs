@@ -17,26 +17,29 @@ use tidemill_runtime::{Calling, KeyRefused, Procedure, Reply, RequestKey, Sessio
 /// The first field of calls that are made with the key of another one.
 pub const CHANGED: i64 = 1 << 40;
 
-/// How long a client waits for answers before it goes on. Calls may wait for events that nobody has sent yet.
+/// The time that a client waits for answers before it goes on. Calls may wait for events that nobody has sent yet.
 const PATIENCE: Duration = Duration::from_micros(500);
 
-/// What became of a call.
+/// The answer to a call.
 #[derive(Clone, Debug)]
 pub enum Said {
-    /// It committed, and returned a record or none.
+    /// The call committed, and returned a record or none.
     Committed(Option<Vec<Value>>),
-    /// It aborted: the event of the aborted stream.
+    /// The call aborted: the event of the aborted stream.
     Aborted(Vec<Value>),
+    /// It reached no transaction, for this reason.
+    Untaken(String),
 }
 
 impl Said {
-    /// Whether they are the same to the bit.
+    /// Returns whether both are the same to the bit.
     pub fn is(&self, other: &Said) -> bool {
         match (self, other) {
             (Said::Committed(None), Said::Committed(None)) => true,
             (Said::Committed(Some(one)), Said::Committed(Some(other))) | (Said::Aborted(one), Said::Aborted(other)) => {
                 same_rows(std::slice::from_ref(one), std::slice::from_ref(other))
             }
+            (Said::Untaken(one), Said::Untaken(other)) => one == other,
             _ => false,
         }
     }
@@ -50,6 +53,7 @@ impl Said {
             Reply::Committed(None) => Ok(Said::Committed(None)),
             Reply::Committed(Some(batch)) => Ok(Said::Committed(Some(row(batch, transaction.committed.stream)))),
             Reply::Aborted(batch) => Ok(Said::Aborted(row(batch, transaction.aborted))),
+            Reply::Untaken(reason) => Ok(Said::Untaken(reason)),
             Reply::Refused(why) => Err(why),
         }
     }
@@ -58,24 +62,24 @@ impl Said {
 /// A call that some client makes. Its first field is its number.
 pub struct Wanted {
     pub source: usize,
-    /// The event, as clients bring it.
+    /// The event of the call, in the form in which clients send it.
     pub event: Vec<Value>,
-    /// Whether it has a key, if it can be called.
+    /// A flag: whether it has a key, if it can be called.
     pub wants_key: bool,
 }
 
-/// What the clients share.
+/// The state that the clients share.
 pub struct Clients<'a> {
     program: &'a Program,
     /// All calls, by number.
     pub wanted: Vec<Wanted>,
-    /// By source, the procedure of the session that there is.
+    /// The procedure of the present session for each source, by source.
     procedures: Mutex<BTreeMap<usize, Procedure>>,
     /// The number of calls that were taken up by a client.
     taken: Mutex<usize>,
-    /// By call, what was said about it first.
+    /// The first answer to each call, by call.
     pub said: Mutex<BTreeMap<usize, Said>>,
-    /// What was not as it has to be.
+    /// The first thing found wrong.
     wrong: Mutex<Option<String>>,
     /// The clients' clock, microseconds.
     now: AtomicI64,
@@ -84,7 +88,7 @@ pub struct Clients<'a> {
     pub read: Mutex<Vec<TablesAt>>,
 }
 
-/// How often clients did what.
+/// The numbers of answers that clients had, by kind.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     /// Calls that were answered.
@@ -104,7 +108,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// The number of calls that are not answered.
+    /// Returns the number of calls that are not answered.
     pub fn left(&self) -> usize {
         self.calling.left()
     }
@@ -130,13 +134,14 @@ impl<'a> Clients<'a> {
         *self.procedures.lock() = session.procedures().map(|procedure| (procedure.source, procedure)).collect();
     }
 
-    /// Whether a call is made with a key. Where no procedure takes calls alone, they are sent, and nobody is answered.
+    /// Returns whether a call is made with a key. Where no procedure takes calls alone, they are sent, and nobody is
+    /// answered.
     pub fn has_key(&self, call: usize) -> bool {
         let Wanted { source, wants_key, .. } = self.wanted[call];
         wants_key && self.procedures.lock().contains_key(&source)
     }
 
-    /// What was not as it has to be.
+    /// Returns the first thing found wrong.
     pub fn wrong(&self) -> Option<String> {
         self.wrong.lock().clone()
     }
@@ -157,7 +162,7 @@ impl<'a> Clients<'a> {
         Some(calls)
     }
 
-    /// A call with a key that was answered, if there is one near a random place.
+    /// Returns a call with a key that was answered, if there is one near a random place.
     fn answered(&self, random: &mut Random) -> Option<usize> {
         let said = self.said.lock();
         let from = random.below(self.wanted.len());
@@ -202,7 +207,7 @@ impl<'a> Clients<'a> {
         wait.calling.left() == 0
     }
 
-    /// Somebody is told something about a call.
+    /// Notes an answer to a call, which must be that of the first time.
     fn told(&self, call: usize, now: Said) {
         let mut all = self.said.lock();
         let mut counts = self.counts.lock();

@@ -21,7 +21,7 @@ use tidemill_durability::{Identity, OpenState, Planted, StateDirectory};
 use tidemill_histories::{History, Random, is_of_calls, same_rows};
 use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_plan::{Origin, Plan, Program, Stream, TransactionId, analyze};
+use tidemill_plan::{Origin, Plan, Program, Stream, StreamId, TransactionId, analyze};
 use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{
     Durability, DurabilityOptions, Engine, IoFailure, Logging, Options, Request, RunError, SentSource, Session,
@@ -34,10 +34,10 @@ const CLIENTS: u64 = 2;
 /// The savepoint that keeps the log.
 const START: &str = "start";
 
-/// How often what happened.
+/// The number of times that each thing has happened.
 pub type Tally = BTreeMap<&'static str, u64>;
 
-/// How a history runs.
+/// The way in which a history runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub seed: u64,
@@ -79,12 +79,12 @@ impl Called {
     }
 }
 
-/// How the events of a source that has no calls come.
+/// The way in which events of a source without calls come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comes {
-    /// It is read.
+    /// The source is read.
     Read(Again),
-    /// It is sent, beside the calls.
+    /// The session sends the source's events, beside the calls.
     Sent,
 }
 
@@ -97,9 +97,9 @@ struct Trial<'a> {
     machine: SimStorage,
     released: Vec<Arc<Mutex<Released>>>,
     clients: Clients<'a>,
-    /// By source; none of those of calls.
+    /// The way in which each source's events come, by source; none for sources of calls.
     comes: Vec<Option<Comes>>,
-    /// By source that is sent: how many events were.
+    /// The number of events sent so far, by source that is sent.
     sent: Mutex<Vec<usize>>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// All lives, and the comparison.
+    /// Runs all lives, and compares.
     fn run(mut self, engine: &mut Option<Arc<Engine>>) -> Result<Tally, String> {
         let lives = self.setting.lives;
         let mut crashes = 0;
@@ -162,7 +162,7 @@ impl<'a> Trial<'a> {
         Ok(tally)
     }
 
-    /// One session, from its start to its end or a crash.
+    /// Runs one session, from its start to its end or a crash.
     fn live(&self, engine: &Arc<Engine>, life: usize, lives: usize) -> Result<Summary, RunError> {
         let mut random = Random::new(self.setting.seed * 100 + life as u64);
         let is_last = life == lives;
@@ -189,7 +189,7 @@ impl<'a> Trial<'a> {
         }
         let ended = session.close(&mut || {}).expect("it is closed once");
         for wait in &mut waits {
-            // What the gate holds when a session pauses is answered to nobody: those who have keys ask again.
+            // Calls that the gate holds when a session pauses are not answered: clients that have keys ask again.
             let all_came = self.clients.hear(wait, None);
             if is_last && ended.is_ok() && !all_came {
                 self.clients.is_wrong(format!("{} calls of a session that has ended well have no answer", wait.left()));
@@ -255,6 +255,8 @@ impl<'a> Trial<'a> {
             checkpoint_events,
             commit_age_max,
             is_final,
+            // In some few keys are in memory, and the others are looked up.
+            keys_in_memory: if self.setting.seed % 4 == 1 { 1 + self.setting.seed as usize % 8 } else { 1 << 20 },
             ..DurabilityOptions::default()
         };
         let request = Request {
@@ -320,7 +322,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// The oracle's results, by the log since the state began.
+    /// Returns the oracle's results, by the log since the state began.
     fn walk(&self) -> Result<Expected, String> {
         let failed = |error: &dyn std::fmt::Display| format!("the log cannot be walked through: {error}");
         let storage = Arc::new(self.machine.clone());
@@ -335,7 +337,7 @@ impl<'a> Trial<'a> {
         let mut walk = Walk::begin(&directory, Some(&start), self.program, &open).map_err(|error| failed(&error))?;
         let mut calls = BTreeMap::new();
         self.compare_snapshots(&walk)?;
-        while walk.next_epoch(&mut |_, _, _, _| {}).map_err(|error| failed(&error))?.is_some() {
+        while walk.next_epoch(&mut |_| {}).map_err(|error| failed(&error))?.is_some() {
             while let Some(event) = walk.next_event() {
                 let Some((call, said)) = process(self.program, &mut walk.reference, event) else { continue };
                 if calls.insert(call, said).is_some() {
@@ -381,6 +383,7 @@ impl<'a> Trial<'a> {
             ("with a record", count(|said| matches!(said, Said::Committed(Some(_))))),
             ("without a record", count(|said| matches!(said, Said::Committed(None)))),
             ("aborted", count(|said| matches!(said, Said::Aborted(_)))),
+            ("taken by no transaction", count(|said| matches!(said, Said::Untaken(_)))),
             ("undone with a nested step", said.values().filter(|said| is_undone(said)).count() as u64),
             ("snapshots", self.clients.read.lock().len() as u64),
             ("batches of calls", of_batches.map(|(_, events)| events.len() as u64).sum()),
@@ -388,57 +391,86 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// With this number of histories, everything that can happen to calls does.
+/// The number of histories with which everything that can happen to calls does.
 const ALL_HAPPENS: u64 = 2_000;
 
-/// Whether everything has happened that is to be compared.
+/// Checks that everything has happened that is to be compared.
 pub fn check_tally(tally: &Tally) {
     let histories = tally.get("histories").copied().unwrap_or_default();
     let rare: Vec<_> = tally.iter().filter(|(_, count)| **count < 20).collect();
     assert!(histories < ALL_HAPPENS || rare.is_empty(), "{histories} histories with calls, and rare is {rare:?}");
 }
 
-/// What the oracle gives.
+/// The results of the oracle.
 struct Expected {
     outcome: Outcome,
-    /// By number, what became of the calls in the history.
+    /// The outcomes of the calls in the history, by number.
     calls: BTreeMap<i64, Said>,
 }
 
 /// Runs an event; if it is a call, its number, and what became of it.
 fn process(program: &Program, reference: &mut Reference, event: NextEvent) -> Option<(i64, Said)> {
     let stream = event.root;
-    let takes =
-        |t: &TransactionId| program.transactions[*t].inputs.contains(&stream) && !program.transactions[*t].is_hidden();
-    let procedure = program.transactions.keys().find(takes).filter(|_| is_of_calls(&program.streams[stream]));
+    let input_of = |t: TransactionId| {
+        let inputs = program.transactions[t].inputs.iter().copied();
+        let mut inputs = inputs.filter(|&input| program.streams[input].root == stream);
+        inputs.next().filter(|_| !program.transactions[t].is_hidden())
+    };
+    let mut procedures = program.transactions.keys().filter_map(|t| Some((t, input_of(t)?)));
+    let procedure = procedures.next().filter(|_| is_of_calls(&program.streams[stream]));
     let number = event.event.first().and_then(Value::word);
-    let Some(procedure) = procedure else {
+    let Some((procedure, input)) = procedure else {
         reference.process(event);
         return number.filter(|_| is_of_calls(&program.streams[stream])).map(|call| (call, Said::Committed(None)));
     };
     let transaction = &program.transactions[procedure];
     let streams = [transaction.committed.stream, transaction.aborted];
     let before = streams.map(|stream| reference.output(stream).len());
+    let way = way_to(program, input);
+    let passed = way.iter().map(|&(derived, failed)| [derived, failed].map(|s| reference.output(s).len()));
+    let passed: Vec<[usize; 2]> = passed.collect();
     reference.process(event);
+    for (&(derived, failed), [had, had_failed]) in way.iter().zip(passed) {
+        let said = match (reference.output(derived).len() > had, reference.output(failed).get(had_failed)) {
+            (true, _) => continue,
+            (false, None) => "left out by a filter".to_owned(),
+            (false, Some(failure)) => match failure.last() {
+                Some(Value::Str(reason)) => reason.clone(),
+                other => unreachable!("{other:?} is no reason"),
+            },
+        };
+        return Some((number.expect("each call has a number"), Said::Untaken(said)));
+    }
     let [record, abort] = [0, 1].map(|of: usize| reference.output(streams[of]).get(before[of]).cloned());
-    // Where nothing is returned, what follows a commit is the event itself.
+    // If nothing is returned, the stream of commits has the event itself, which is no record.
     let record = record.filter(|_| !transaction.committed.passes_event);
     let said = abort.map(Said::Aborted).unwrap_or(Said::Committed(record));
     Some((number.expect("each call has a number"), said))
 }
 
-/// The engine with empty tables. No other use of it goes on.
+/// Returns the filters and maps from a root to a stream, each with where its failures go.
+fn way_to(program: &Program, mut stream: StreamId) -> Vec<(StreamId, StreamId)> {
+    let mut way = Vec::new();
+    while let Origin::Filter { input, failed, .. } | Origin::Map { input, failed, .. } = program.streams[stream].origin
+    {
+        way.insert(0, (stream, failed));
+        stream = input;
+    }
+    way
+}
+
+/// Returns the engine with empty tables. No other use of it goes on.
 fn emptied(engine: &mut Option<Arc<Engine>>) -> Arc<Engine> {
     let own = engine.take().and_then(Arc::into_inner).expect("no run goes on");
     engine.insert(Arc::new(own.with_empty_tables())).clone()
 }
 
-/// The number of the first of `all` that are there in a life, of a number of lives.
+/// Returns the number of the first of `all` that are there in a life, of a number of lives.
 fn part(all: usize, (life, lives): (usize, usize)) -> usize {
     all * life / lives
 }
 
-/// An event as clients bring it: without the time that it gets.
+/// Returns an event as clients bring it: without the time that it gets.
 fn brought(stream: &Stream, record: &[Value]) -> Vec<Value> {
     let fields = record.iter().enumerate().filter(|(field, _)| stream.filled_time() != Some(*field));
     fields.map(|(_, value)| value.clone()).collect()

@@ -10,11 +10,11 @@ use tidemill_histories::{DataShape, History, Random, mixed_call_plan, random_dat
 use tidemill_plan::{Plan, analyze};
 use tidemill_sim::panic_message;
 
-/// Before a bug is given up on.
+/// The number of plans before a bug is given up on.
 const PLANS_FOR_A_BUG: u64 = 200;
 const HISTORIES_PER_PLAN: u64 = 12;
 
-/// The plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
+/// Returns the plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
 fn first_plan(wrong: Wrong) -> u64 {
     match wrong {
         Wrong::Planted(Bug::CheckpointForgetsKeys) => 10,
@@ -31,7 +31,7 @@ const TOO_EARLY: &[&str] = &["the history lacks call", "and then with", "was mad
 /// A call is there twice, or is answered in two ways.
 const TWICE: &[&str] = &["twice", "and then with", "was made with other arguments", "which nobody made"];
 
-/// What is wrong.
+/// The bug.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     Planted(Bug),

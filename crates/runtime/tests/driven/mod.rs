@@ -9,7 +9,7 @@ use tidemill_plan::analyze;
 use tidemill_runtime::{Cut, Cutter, Engine, EpochSize, Gathering, Intake, Options, RunError, Taking};
 use tidemill_sim::{SimStorage, SimulatedClock, SteppedEnvironment, step_through};
 
-/// How long to wait for a source, nanoseconds.
+/// The time to wait for a source, nanoseconds.
 const POLL: u64 = 1_000_000;
 /// The maximum number of events of an epoch.
 const EVENTS_MAX: usize = 9;

@@ -33,7 +33,7 @@ fn trial(subject: &Subject, seed: u64, again: Again) -> Trial<'_> {
     trial
 }
 
-/// The first records of a subject's only source.
+/// Returns the first records of a subject's only source.
 fn first_records(subject: &Subject, count: usize) -> RecordBatch {
     let source = |stream: &&tidemill_plan::Stream| matches!(stream.origin, Origin::Source { .. });
     let stream = subject.program.streams.iter().find(source).expect("a source");
@@ -289,7 +289,7 @@ fn a_source_that_has_less_than_was_taken_is_refused() {
     assert!(failure.to_string().contains("taken of it before are not there any more"), "{failure}");
 }
 
-/// The same for a source that resumes by itself.
+/// A source that resumes by itself, and has less than was taken.
 struct Shrunk;
 
 impl Source for Shrunk {

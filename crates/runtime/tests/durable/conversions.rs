@@ -15,7 +15,7 @@ use tidemill_sim::SimStorage;
 
 type Row = Vec<Value>;
 
-/// Per value: what a function gives, or why it fails.
+/// Returns the result of a function for each value, or the reason why it fails.
 fn results(conversion: &Conversion, values: &[Value]) -> Vec<Result<Value, String>> {
     let program = &conversion.program;
     let records = values.iter().zip(0..).map(|(value, number)| vec![Value::Int(number), value.clone()]).collect();
@@ -36,7 +36,7 @@ fn results(conversion: &Conversion, values: &[Value]) -> Vec<Result<Value, Strin
     results
 }
 
-/// The rows after the migration; or, of the first column that fails, the reasons of all rows that do.
+/// Returns the rows after the migration; or, of the first column that fails, the reasons of all rows that do.
 fn expected(old: &Program, new: &Program, rows: &[Row]) -> Result<Vec<Row>, Vec<String>> {
     let (before, after) = (&old.tables.raw[0], &new.tables.raw[0]);
     let mut columns: Vec<Vec<Value>> = Vec::new();
@@ -75,7 +75,7 @@ fn open(machine: &SimStorage, program: &Program) -> StateDirectory {
     StateDirectory::open(how).expect("no fault")
 }
 
-/// The rows of a state by their keys.
+/// Returns the rows of a state by their keys.
 fn found(directory: &StateDirectory, program: &Program) -> Vec<Row> {
     let batch = state_rows(directory, program).expect("it reads").raw.remove(0);
     let columns = program.tables.raw[0].columns.iter().map(|column| (column.name.as_str(), column.ty));
@@ -88,7 +88,7 @@ fn sorted(mut rows: Vec<Row>, program: &Program) -> Vec<Row> {
     rows
 }
 
-/// Whether the rows of a seed were converted, where there are some.
+/// Returns whether the rows of a seed were converted; none if there are no rows.
 fn convert(seed: u64) -> Option<bool> {
     let (old, new) = conversion_plans(seed);
     let programs = [&old, &new].map(|plan| analyze(plan).unwrap_or_else(|errors| panic!("seed {seed}: {errors:#?}")));

@@ -46,10 +46,10 @@ fn records(random: &mut Random) -> Vec<Vec<Value>> {
     (0..count).map(record).collect()
 }
 
-/// By source: its punctual events in order, and its late ones.
+/// The punctual events of each source in order, and its late ones, by source.
 type Parted = Vec<(Vec<Vec<Value>>, Vec<Vec<Value>>)>;
 
-/// What of each source is punctual and what is late, by definition.
+/// Returns the punctual and the late events of each source, by definition.
 fn parted(sources: &[Vec<Vec<Value>>], pieces: &[([usize; 2], [i64; 2])]) -> Parted {
     let mut order = Order::new(i64::MIN, Vec::new());
     for source in 0..2 {
@@ -92,7 +92,7 @@ fn lives(engines: &mut dyn FnMut([i64; 2]) -> Engine, seed: u64) -> usize {
         pieces.push((ends, [(); 2].map(|()| [0, 3, 8, 15][random.below(4)])));
     }
     let parted = parted(&sources, &pieces);
-    // By definition the order of the punctual events is that of their times: none of these is late.
+    // The punctual events are ordered by their times, by definition: none of these is late.
     let punctual = parted.iter().map(|(punctual, _)| punctual.clone()).collect();
     let expected = Subject::new(History { plan: plan([0, 0]), preload: Vec::new(), sources: punctual });
     let subject = |lateness| {

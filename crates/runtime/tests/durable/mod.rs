@@ -2,6 +2,7 @@
 //! end. State and outputs must be those of one uninterrupted run.
 
 mod abnormal;
+mod changed;
 mod conversions;
 mod lateness;
 mod pieces;
@@ -126,16 +127,16 @@ impl Sink for Committing {
     }
 }
 
-/// How a source behaves when it is opened again.
+/// The way in which a source behaves when it is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// It begins again from the start.
+    /// The source begins again from the start.
     Anew,
-    /// It seeks to its token, which need not be where a batch ended before.
+    /// The source seeks to its token, which need not be where a batch ended before.
     Token,
-    /// The same, and it can do so at any time, so its records need not be logged.
+    /// The source seeks to its token, and can do so at any time, so its records need not be logged.
     Replays,
-    /// It has only what was added since the last life that came to the end of its input.
+    /// The source has only what was added since the last life that came to the end of its input.
     Given,
 }
 
@@ -151,7 +152,7 @@ pub struct Records {
 /// A stop of the run by a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stop {
-    /// After this number of records.
+    /// The number of records after which it stops.
     after: usize,
     /// Only when the gate waits for the next batch.
     behind: bool,
@@ -220,7 +221,7 @@ struct Trial<'a> {
     machine: SimStorage,
     released: Vec<Arc<Mutex<Released>>>,
     again: Vec<Again>,
-    /// By source: the records that lives before the current piece of the input had, and those that there are now.
+    /// The records that lives before the current piece of the input had, and those that there are now, by source.
     piece: Vec<(usize, usize)>,
 }
 
@@ -250,7 +251,7 @@ impl<'a> Trial<'a> {
         Ok(StateDirectory::open(how)?)
     }
 
-    /// One life of the process, from its start to its end or a crash.
+    /// Runs one life of the process, from its start to its end or a crash.
     fn live(
         &self,
         engine: &Engine,
@@ -272,7 +273,7 @@ impl<'a> Trial<'a> {
         self.live_on(engine, options, sources, control.clone(), durability)
     }
 
-    /// The same, with other sources.
+    /// Runs a life with other sources.
     fn live_on(
         &self,
         engine: &Engine,
@@ -305,7 +306,7 @@ impl<'a> Trial<'a> {
         self.machine.fail(self.machine.call_count() + random.below(80), random_fault(random));
     }
 
-    /// The released output, and the engine's final tables.
+    /// Returns the released output, and the engine's final tables.
     fn outcome(&self, engine: &Engine) -> Outcome {
         let program = &self.subject.program;
         let output = |(released, sink): (&Arc<Mutex<Released>>, &tidemill_plan::Sink)| {
@@ -326,7 +327,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A fault that ends a run.
+/// Returns a fault that ends a run.
 pub fn random_fault(random: &mut Random) -> Fault {
     let kinds = [
         Fault::CutBefore,

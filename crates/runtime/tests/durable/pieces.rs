@@ -1,4 +1,4 @@
-//! Where runs were cut cannot be seen: histories whose input grows from run to run over one state, with and without
+//! Restarts leave no trace in the results: histories whose input grows from run to run over one state, with and without
 //! crashes and stops between, come to the outputs and tables of the oracle's single run.
 
 use super::{Again, Records, Stop, Trial, options};
@@ -23,7 +23,7 @@ struct Seen {
     broken: AtomicU64,
 }
 
-/// The numbers of records of each source at the end of each piece; those of the last are all.
+/// Returns the numbers of records of each source at the end of each piece; those of the last are all.
 fn cuts(subject: &Subject, random: &mut Random) -> Vec<Vec<usize>> {
     let pieces = 2 + random.below(4);
     let of = |records: &Vec<Vec<_>>| {
@@ -36,7 +36,7 @@ fn cuts(subject: &Subject, random: &mut Random) -> Vec<Vec<usize>> {
     (0..pieces).map(|piece| by_source.iter().map(|cuts| cuts[piece]).collect()).collect()
 }
 
-/// By source: how much of its input the state has as taken by lives that came to their end.
+/// Returns how much of each source's input the state has as taken by lives that came to their end, by source.
 fn taken_before(trial: &Trial<'_>) -> Vec<usize> {
     let directory = trial.open().expect("no fault");
     let sources = directory.checkpoint().map(|checkpoint| checkpoint.sources.as_slice()).unwrap_or_default();
@@ -59,7 +59,7 @@ fn cut(trial: &Trial<'_>, random: &mut Random) {
     if trial.machine.is_off() || random.chance(50) { trial.machine.cut_power() } else { trial.machine.kill() }
 }
 
-/// One piece of the input, in lives until one comes to its end. The last piece ends time.
+/// Runs one piece of the input, in lives until one comes to its end. The last piece ends time.
 fn piece(trial: &mut Trial<'_>, mut engine: Engine, random: &mut Random, is_last: bool, seen: &Seen) -> Engine {
     let records = trial.piece.iter().map(|(_, end)| end).sum::<usize>();
     for life in 0..10 {
@@ -133,7 +133,7 @@ fn pieces_of_plan(seed: u64, seen: &Seen) {
 
 #[test]
 fn where_runs_were_cut_cannot_be_seen() {
-    /// Of fewer it may be that none holds events back.
+    /// With fewer histories it may be that none holds events back.
     const LEAST: u64 = 200;
     let total = (crate::number("TIDEMILL_HISTORIES", 2_000) / 100).max(LEAST);
     let first = crate::number("TIDEMILL_SEED", 1);

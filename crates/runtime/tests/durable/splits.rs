@@ -66,7 +66,7 @@ impl Part {
 /// The splits of a source in one life.
 struct InSplits {
     schema: Schema,
-    /// By name.
+    /// The events of each split, by name.
     parts: BTreeMap<String, Vec<Vec<Value>>>,
     again: Again,
     size: usize,
@@ -91,7 +91,7 @@ struct WithBad {
     ids: Vec<i64>,
 }
 
-/// Whether a record has a bad one before it.
+/// Returns whether a record has a bad one before it.
 fn is_after_bad(id: i64) -> bool {
     id % 7 == 3
 }
@@ -135,7 +135,7 @@ impl Source for InSplits {
     }
 }
 
-/// By source, then by the split's number: its name, and the mark with which it began.
+/// Returns the name of each split and the mark with which it began, by source, then by the split's number.
 fn began(trial: &Trial<'_>) -> Vec<Vec<(String, Option<i64>)>> {
     let directory = trial.open().expect("no fault");
     let checkpoint = directory.checkpoint().expect("a state that has ended");
@@ -148,7 +148,7 @@ fn began(trial: &Trial<'_>) -> Vec<Vec<(String, Option<i64>)>> {
     began
 }
 
-/// What is of a source, in order.
+/// The records of a source, in order.
 #[derive(Clone, Default)]
 struct Parted {
     punctual: Vec<Vec<Value>>,
@@ -157,7 +157,7 @@ struct Parted {
     bad: Vec<i64>,
 }
 
-/// What is punctual and what is late, by definition.
+/// Returns the punctual and the late records of each source, by definition.
 fn parted(sources: &[BTreeMap<String, Part>], began: &[Vec<(String, Option<i64>)>], lateness: i64) -> Vec<Parted> {
     let mut order = Order::new(i64::MIN, Vec::new());
     for (s, splits) in began.iter().enumerate() {
@@ -195,7 +195,7 @@ fn parted(sources: &[BTreeMap<String, Part>], began: &[Vec<(String, Option<i64>)
     parted
 }
 
-/// The records of a split; none for a bad one.
+/// Returns the records of a split; none for a bad one.
 fn inputs(part: &Part) -> impl Iterator<Item = Option<&Vec<Value>>> {
     part.records.iter().flat_map(|record| {
         let bad = record[1].word().is_some_and(is_after_bad).then_some(None);
@@ -203,7 +203,7 @@ fn inputs(part: &Part) -> impl Iterator<Item = Option<&Vec<Value>>> {
     })
 }
 
-/// The splits of both sources: the first of each is there from the start.
+/// Returns the splits of both sources: the first of each is there from the start.
 fn splits(random: &mut Random) -> Vec<BTreeMap<String, Part>> {
     let of = |_| {
         let count = 1 + random.below(SPLITS_MAX);
@@ -269,7 +269,7 @@ fn lives(engine: &mut Option<Engine>, lateness: i64, seed: u64) -> usize {
     let began = began(&trial);
     let parted = parted(&sources, &began, lateness);
     let punctual = parted.iter().map(|parted| parted.punctual.clone()).collect();
-    // By definition the order of the punctual events is that of their times: none of these is late.
+    // The punctual events are ordered by their times, by definition: none of these is late.
     let expected = Subject::new(History { plan: plan(0), preload: Vec::new(), sources: punctual });
     let outcome = trial.outcome(engine.as_ref().expect("it came back"));
     assert_eq!(outcome.tables, expected.expected.tables, "seed {seed}, {began:?}");

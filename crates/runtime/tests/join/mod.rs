@@ -24,7 +24,7 @@ struct Arrival<'a> {
     seen: &'a Seen,
 }
 
-/// What is tried: the bound, what becomes of events without a partner, and whether a stream is joined with itself.
+/// A case: the bound, the treatment of events without a partner, and whether a stream is joined with itself.
 #[derive(Clone, Debug)]
 struct Case {
     bound: JoinBound,
@@ -33,7 +33,7 @@ struct Case {
 }
 
 impl Case {
-    /// Whether two times are within reach of each other.
+    /// Returns whether two times are within reach of each other.
     fn reaches(&self, a: i64, b: i64) -> bool {
         match self.bound {
             JoinBound::Within(Value::Int(within)) => (a - b).abs() < within,
@@ -44,7 +44,7 @@ impl Case {
         }
     }
 
-    /// The instant that has no event of later ones as partner any more.
+    /// Returns the instant that has no event of later ones as partner any more.
     fn last(&self, at: i64) -> i64 {
         match self.bound {
             JoinBound::Within(Value::Int(within)) => at + within - 1,
@@ -60,7 +60,7 @@ impl Case {
         }
     }
 
-    /// The pairs, and the events without a partner, in order: left and right.
+    /// Returns the pairs, and the events without a partner, in order: left and right.
     fn joined<'a>(&self, arrivals: &[Arrival<'a>]) -> Vec<[Option<&'a Seen>; 2]> {
         let meet = |a: &Arrival<'_>, b: &Arrival<'_>| {
             let same = a.seen.key.is_some() && a.seen.key == b.seen.key;
@@ -94,7 +94,7 @@ impl Case {
     }
 }
 
-/// The events of two sources, in the order of processing; of one source, each comes to both sides.
+/// Returns the events of two sources, in the order of processing; of one source, each comes to both sides.
 fn arrivals<'a>(sources: &'a [Vec<Seen>], itself: bool) -> Vec<Arrival<'a>> {
     if itself {
         return sources[0].iter().flat_map(|seen| [0, 1].map(|side| Arrival { side, seen })).collect();
@@ -139,7 +139,7 @@ fn program(case: &Case) -> Plan {
     plan
 }
 
-/// What the function makes of a pair.
+/// Returns the result of the function for a pair.
 fn given(how: JoinHow, [left, right]: [Option<&Seen>; 2]) -> Vec<Value> {
     let side = |seen: Option<&Seen>, exists: bool| {
         let int = |value: Option<i64>| value.map_or(Value::Null, Value::Int);

@@ -9,7 +9,7 @@ use tidemill_plan::build::{PlanBuilder, cell, event, local, named};
 use tidemill_plan::{Limits, Plan, analyze};
 use tidemill_runtime::{Engine, Options};
 
-/// The histories that test the limits.
+/// Returns the histories that test the limits.
 pub fn histories() -> Vec<(&'static str, History)> {
     let mut found = adversarial();
     found.retain(|(name, _)| name.starts_with("too m"));
@@ -38,7 +38,7 @@ fn a_limit_off_by_one_is_noticed() {
     }
 }
 
-/// A plan that declares no limits: the default limits apply.
+/// Returns a plan that declares no limits: the default limits apply.
 fn unbounded() -> Plan {
     PlanBuilder::new("unbounded")
         .table("cells", |t| {

@@ -1,11 +1,11 @@
-//! What periods of a calendar mean: a clock that is looked at instant by instant.
+//! The meaning of a calendar's periods: a clock that is looked at instant by instant.
 
 use tidemill_plan::{Periods, Unit, Zone};
 
 /// Microseconds of a day.
 const DAY: i64 = 86_400_000_000;
 
-/// So far from an instant its period starts and ends, or is a month.
+/// The greatest distance of an instant from the start and end of its period, unless that is a month.
 const FAR: i64 = 1_000;
 
 /// End and start of the period that holds an instant, not far before 1970 or in January.
@@ -34,7 +34,7 @@ pub fn period(periods: &Periods, instant: i64) -> (i64, i64) {
     }
 }
 
-/// The greatest time that the clock has shown, for each instant from far before one to far after it.
+/// Returns the greatest time that the clock has shown, for each instant from far before one to far after it.
 fn shown(zone: &Zone, instant: i64) -> Vec<i64> {
     let mut greatest = i64::MIN;
     let show = |instant: i64| {

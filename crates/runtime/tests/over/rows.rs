@@ -23,7 +23,7 @@ struct Seen {
 
 /// Keys of items are below this.
 const ITEMS: i64 = 6;
-/// So many results of empty windows follow from one event.
+/// The most results of empty windows that follow from one event.
 const MOST: i64 = 10_000;
 
 /// A group and its events.
@@ -36,7 +36,7 @@ fn modulo(value: Expr, of: i64) -> Expr {
     value.clone() - value.floor_div(of) * of
 }
 
-/// The window `w`, a transaction of events that inserts and deletes items, and one of results that does.
+/// Returns the window `w`, a transaction of events that inserts and deletes items, and one of results that does.
 fn program((length, every, origin): Kind) -> Plan {
     use WindowFunction as F;
     let optional = ColumnType::optional(Type::Int);
@@ -100,20 +100,20 @@ fn program((length, every, origin): Kind) -> Plan {
     plan
 }
 
-/// All results by definition, and the items at the end.
+/// Returns all results by definition, and the items at the end.
 fn results((length, every, origin): Kind, before: &[i64], events: &[Seen]) -> (Vec<Vec<Value>>, BTreeSet<i64>) {
     let mut items: BTreeSet<i64> = before.iter().copied().collect();
     let mut found = Vec::new();
     let (Some(least), Some(horizon)) = (events.first().map(|e| e.at), events.last().map(|e| e.at)) else {
         return (found, items);
     };
-    // By end: the groups in the order of their first event in the window.
+    // The groups of each window in the order of their first event in it, by the window's end.
     let mut windows: BTreeMap<i64, Vec<Group>> = BTreeMap::new();
     let on_grid = |time: i64| (time - origin).div_euclid(every) * every + origin;
     let mut close = |end: i64, last: i64, groups: Vec<Group>, items: &mut BTreeSet<i64>| {
         let start = end - length;
         let mut all = groups;
-        // Of those that close between two events, the first have results of rows without events.
+        // Results of rows without events are only in the first windows that close between two events.
         let place = (end - on_grid(last)) / every;
         if start > least && start <= horizon && place <= MOST {
             let has = |id: i64| all.iter().any(|(group, _)| *group == Some(id));
@@ -265,7 +265,7 @@ fn each_row_of_a_table_has_a_result_in_each_window() {
     }
 }
 
-/// After an event so many windows close that not all have results of rows without events.
+/// Windows that close after an event may be so many that not all have results of rows without events.
 #[test]
 fn long_gaps_leave_rows_without_events_out() {
     let event = |at: i64, number: i64| Seen { at, group: Some(1), value: None, number, item: 0, put: 0 };

@@ -15,7 +15,7 @@ const BATCH: usize = 16_384;
 /// Well above the time of an epoch here, and well below the time of the run.
 const LATENCY_NS: u64 = 20_000_000;
 
-/// The same batch over and over, all of it available from the beginning.
+/// A source that gives one batch over and over, all of it available from the beginning.
 struct Backlog {
     batch: SourceBatch,
     left: usize,

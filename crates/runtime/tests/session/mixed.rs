@@ -42,7 +42,7 @@ fn send(session: &Session, subject: &Subject, source: usize, values: &[i64]) {
     session.send(source, &batch_of(schema, &[row]), None).expect("it runs");
 }
 
-/// The outputs of a stream: a number, and the one before.
+/// Returns the outputs of a stream: a number, and the one before.
 fn given(subject: &Subject, kept: &[Kept], stream: &str) -> Vec<(i64, i64)> {
     let named = |sink: &tidemill_plan::Sink| subject.program.streams[sink.stream].name == stream;
     let sink = subject.program.sinks.iter().position(named).expect("every stream has a sink");
@@ -139,7 +139,7 @@ fn a_run_that_nobody_sends_to_ends() {
     assert_eq!(summary.events, 2);
 }
 
-/// What is sent without a time, and holds that of its position: after what has passed, and after what was due.
+/// Events that are sent without a time get that of their position: after what has passed, and after what was due.
 #[test]
 fn what_is_sent_gets_the_time_of_its_position() {
     for workers in [1, 3] {

@@ -1,6 +1,7 @@
 //! Sessions: what is sent gives the same as what is read; copies of tables are those of one epoch; followers get all
 //! events, in order.
 
+mod full;
 mod mixed;
 mod readers;
 mod savepoints;
@@ -227,7 +228,7 @@ fn punctuations_let_events_pass_and_make_others_late() {
     });
 }
 
-/// A session of a history's program, and the first source with its events.
+/// Returns a session of a history's program, and the first source with its events.
 fn a_session() -> (Subject, Session) {
     let (_, history) = tidemill_histories::adversarial().into_iter().next().expect("a history");
     let subject = Subject::new(history);

@@ -18,7 +18,7 @@ use tidemill_reference::Reference;
 use tidemill_runtime::{Asked, Durability, DurabilityOptions, Options};
 use tidemill_sim::SimStorage;
 
-/// What was asked for, and the rows of each table at that place.
+/// The wishes of a read, and the rows of each table at that place.
 type Read = (Asked, Vec<Vec<Vec<Value>>>);
 
 fn check(subject: &Subject, (asked, expected): &Read, what: &str) {
@@ -30,14 +30,14 @@ fn check(subject: &Subject, (asked, expected): &Read, what: &str) {
     }
 }
 
-/// A state with frequent checkpoints, and in half of the cases memory for next to no rows.
+/// Returns a state with frequent checkpoints, and in half of the cases memory for next to no rows.
 fn durable(subject: &Subject, options: &mut Options, random: &mut Random) -> Durability {
     let machine = SimStorage::new(random.below(1 << 30) as u64);
     options.memory = random.chance(50).then_some(1).filter(|_| subject.program.scan().is_none());
     durable_on(&machine, subject, random)
 }
 
-/// A state on a machine, with frequent checkpoints.
+/// Returns a state on a machine, with frequent checkpoints.
 pub fn durable_on(machine: &SimStorage, subject: &Subject, random: &mut Random) -> Durability {
     let how = OpenState {
         storage: Arc::new(machine.clone()),

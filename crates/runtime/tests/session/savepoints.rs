@@ -12,7 +12,7 @@ use tidemill_durability::StateDirectory;
 use tidemill_histories::Random;
 use tidemill_model::TableDigest;
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_plan::TableId;
+use tidemill_plan::{Table, TableId};
 use tidemill_reference::Reference;
 use tidemill_runtime::{Options, Session, SessionError, state_rows};
 use tidemill_sim::{Fault, SimStorage};
@@ -24,9 +24,9 @@ struct Kept {
 }
 
 /// The sources in the order in which their records are sent, one for each record.
-type Order = Vec<usize>;
+pub type Order = Vec<usize>;
 
-/// The reference interpreter after the first records of an order.
+/// Returns the reference interpreter after the first records of an order.
 fn after<'p>(subject: &'p Subject, order: &[usize]) -> Reference<'p> {
     let mut reference = Reference::new(&subject.program);
     subject.history.preload.iter().for_each(|(table, rows)| reference.preload(*table, rows.clone()));
@@ -44,7 +44,7 @@ fn after<'p>(subject: &'p Subject, order: &[usize]) -> Reference<'p> {
 
 /// Sends the records of an order from a place on, a few of one source at a time.
 /// Fails where the run is over.
-fn send_some(
+pub fn send_some(
     session: &Session,
     subject: &Subject,
     order: &[usize],
@@ -65,14 +65,21 @@ fn send_some(
     Ok(())
 }
 
-fn same_tables(subject: &Subject, ours: &[RecordBatch], order: &[usize], what: &str) {
+pub fn same_tables(subject: &Subject, ours: &[RecordBatch], order: &[usize], what: &str) {
+    let other = other_table(subject, ours, order);
+    assert!(other.is_none(), "{what}: table {} differs", other.unwrap_or_default());
+}
+
+/// Returns the first table that is not as after these events, if there is one.
+pub fn other_table<'a>(subject: &'a Subject, ours: &[RecordBatch], order: &[usize]) -> Option<&'a str> {
     let reference = after(subject, order);
-    for (batch, (id, table)) in ours.iter().zip(subject.program.tables.iter_enumerated()) {
+    let differs = |(batch, (id, table)): &(&RecordBatch, (TableId, &Table))| {
         let schema = table_schema(table);
-        let (ours, expected) = (rows(batch, &schema), batch_of(&schema, &reference.table(id)));
-        let ours = TableDigest::of(&batch_of(&schema, &ours));
-        assert_eq!(ours, TableDigest::of(&expected), "{what}: table {} differs", table.name);
-    }
+        let (ours, expected) = (rows(batch, &schema), batch_of(&schema, &reference.table(*id)));
+        TableDigest::of(&batch_of(&schema, &ours)) != TableDigest::of(&expected)
+    };
+    let mut all = ours.iter().zip(subject.program.tables.iter_enumerated());
+    all.find(differs).map(|(_, (_, table))| &*table.name)
 }
 
 fn open(machine: &SimStorage) -> StateDirectory {
@@ -110,7 +117,7 @@ fn look(subject: &Subject, directory: &StateDirectory, name: &str, order: &Order
     Kept { name: name.into(), passed: all }
 }
 
-fn random_order(subject: &Subject, random: &mut Random) -> Order {
+pub fn random_order(subject: &Subject, random: &mut Random) -> Order {
     let sources = subject.history.sources.iter().enumerate();
     let mut order: Order = sources.flat_map(|(source, records)| vec![source; records.len()]).collect();
     (1..order.len()).for_each(|last| order.swap(last, random.below(last + 1)));
@@ -171,7 +178,7 @@ fn savepoints_have_their_epochs() {
     assert!(made > 0, "some savepoints were made");
 }
 
-/// A fault at some call of a run.
+/// Returns a fault at some call of a run.
 fn fault(random: &mut Random) -> Fault {
     match random.below(6) {
         0 | 1 => Fault::CutBefore,

@@ -62,7 +62,7 @@ pub struct Sockets {
     pub count: usize,
     /// Workers that can run at once, as far as the engine can see.
     pub processors: usize,
-    /// How many times faster than the system's its clock goes: what takes long is worth sharing out.
+    /// The factor by which its clock goes faster than the system's: what takes long is worth sharing out.
     pub haste: u64,
 }
 
@@ -103,7 +103,7 @@ impl Environment for Sockets {
     }
 }
 
-/// An engine with empty tables on the sockets of a machine for batches of this size.
+/// Returns an engine with empty tables on the sockets of a machine for batches of this size.
 pub fn afresh(engine: Engine, options: &Options, batch_size: usize) -> Engine {
     let environment: Arc<dyn Environment> = Arc::new(Sockets::by(batch_size));
     engine.on_sockets_of(&environment, options)
@@ -112,7 +112,7 @@ pub fn afresh(engine: Engine, options: &Options, batch_size: usize) -> Engine {
 /// The least time that somebody waits by a hasty clock.
 const WAIT_MIN: Duration = Duration::from_micros(20);
 
-/// A plan with a sink on each of its streams.
+/// Makes a plan with a sink on each of its streams.
 pub fn with_all_sinks(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
     plan.sinks.clear();
@@ -144,6 +144,8 @@ pub fn with_all_sinks(plan: &Plan) -> Plan {
     }
     let changing = plan.tables.iter().filter(|table| table.changes);
     streams.extend(changing.map(|table| StreamRef::Changes(table.name.clone())));
+    let expiring = plan.tables.iter().filter(|table| table.expire.is_some());
+    streams.extend(expiring.map(|table| StreamRef::Expired(table.name.clone())));
     let sink = |(i, stream)| SinkDef { name: format!("sink{i}"), stream };
     plan.sinks = streams.into_iter().enumerate().map(sink).collect();
     plan
@@ -194,11 +196,11 @@ pub struct Outcome {
     pub outputs: Vec<Vec<Vec<Value>>>,
     pub tables: Vec<Vec<Vec<Value>>>,
     pub counts: Vec<(u64, u64)>,
-    /// Of a run in memory.
+    /// The number of epochs, for a run in memory.
     pub epochs: u64,
     /// The policies that ran, with the groups that ran under them; empty for the reference.
     pub policies: Vec<(Option<String>, String)>,
-    /// How many workers took part in the access of an epoch, at most; 0 for the reference.
+    /// The most workers that took part in the access of an epoch; 0 for the reference.
     pub workers: u64,
     /// The transactions that policies ran, without events that were folded; 0 for the reference.
     pub scheduled: u64,
@@ -207,7 +209,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What the reference has come to.
+    /// Returns the outcome of the reference.
     pub fn of(program: &Program, reference: &Reference<'_>) -> Outcome {
         Outcome {
             outputs: program.sinks.iter().map(|s| reference.output(s.stream).to_vec()).collect(),
@@ -217,7 +219,8 @@ impl Outcome {
         }
     }
 
-    /// A readable description of how an execution's outcome differs from this one, which is expected; none if it does not.
+    /// Returns a readable description of how an execution's outcome differs from this one, which is expected; none if
+    /// it does not.
     pub fn difference(&self, outcome: &Outcome, program: &Program) -> Option<String> {
         let mut text = String::new();
         for ((sink, ours), expected) in program.sinks.iter().zip(&outcome.outputs).zip(&self.outputs) {
@@ -241,7 +244,7 @@ impl Outcome {
 /// Drives a run to its end on the calling thread.
 pub type Steps = Box<dyn FnMut(&mut Run)>;
 
-/// How a run deviates from the default.
+/// The deviations of a run from the default.
 #[derive(Default)]
 pub struct Drive {
     /// Decides where epochs are cut.
@@ -277,7 +280,7 @@ impl Subject {
         self.run_driven(engine, options, batch_size, Drive::default())
     }
 
-    /// The same, with the given deviations.
+    /// Runs it on fresh tables of a compiled engine, with the given deviations.
     pub fn run_driven(&self, engine: &Engine, options: Options, batch_size: usize, drive: Drive) -> Outcome {
         let program = engine.program();
         self.preload(engine);
@@ -318,7 +321,7 @@ impl Subject {
         }
     }
 
-    /// The outcome of a run, given its sinks.
+    /// Returns the outcome of a run, given its sinks.
     pub fn outcome(engine: &Engine, kept: &[Kept], summary: &Summary) -> Outcome {
         let program = engine.program();
         let values = |(kept, sink): (&Kept, &tidemill_plan::Sink)| {
@@ -338,13 +341,13 @@ impl Subject {
         }
     }
 
-    /// A readable description of the differences from the reference; none if there are none.
+    /// Returns a readable description of the differences from the reference; none if there are none.
     pub fn difference(&self, outcome: &Outcome) -> Option<String> {
         self.expected.difference(outcome, &self.program)
     }
 }
 
-/// The schema of a table's rows.
+/// Returns the schema of a table's rows.
 pub fn table_schema(table: &tidemill_plan::Table) -> Schema {
     Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)))
 }

@@ -42,7 +42,7 @@ fn plan() -> Plan {
         .build()
 }
 
-/// What wakes: the seat, and when.
+/// Returns the seats that wake, with the times.
 fn wakes(events: &[(i64, i64, &str, i64)]) -> Vec<(i64, i64)> {
     let record = |&(at, seat, what, after): &(i64, i64, &str, i64)| {
         vec![Value::Int(at), Value::Int(seat), Value::Str(what.into()), Value::Int(after)]
@@ -81,7 +81,7 @@ fn rows_wake_once_when_they_asked_to() {
     assert_eq!(wakes(&[(10, 7, "hold", -5), (10, 8, "hold", 0), end]), [(7, 11), (8, 11)]);
     // A row that is made anew does not wake for the one before.
     assert_eq!(wakes(&[(1, 7, "hold", 5), (2, 7, "free", 0), (3, 7, "look", 0), end]), []);
-    // What wakes may ask again: three holds make one more wake.
+    // A row that wakes may ask again: three holds make one more wake.
     assert_eq!(wakes(&[(1, 7, "hold", 5), (1, 7, "hold", 5), (1, 7, "hold", 5), end]), [(7, 6), (7, 16)]);
     assert_eq!(wakes(&[(1, 7, "hold", 5), (1, 7, "hold", 5), (1, 7, "hold", 5), (15, 1, "look", 0)]), [(7, 6)]);
 }
@@ -135,6 +135,57 @@ fn auctions() -> Plan {
         })
     })
     .build()
+}
+
+/// A transaction that follows from an event asks to be woken, and one that follows from a wake touches what events touch.
+fn chained() -> Plan {
+    let counts =
+        |t: tidemill_plan::build::TableBuilder| t.key("id", Type::Int).column_or("n", Type::Int, Value::Int(0));
+    PlanBuilder::new("chained")
+        .source("events", |s| s.event_time("at", Type::Int).field("id", Type::Int))
+        .table("open", counts)
+        .table("all", counts)
+        .transaction("take", [named("events")], |t| {
+            t.create("a", "all", [0.into()]).body(|b| {
+                b.set("a", "n", cell("a", "n") + 1);
+                b.give([("at", event("at")), ("id", event("id")), ("n", cell("a", "n"))]);
+            })
+        })
+        .transaction("ask", [committed("take")], |t| {
+            t.create("o", "open", [event("id")]).body(|b| {
+                b.set("o", "n", cell("o", "n") + 1);
+                b.wake("o", Some(event("at") + 2));
+                b.give([("id", event("id")), ("n", cell("o", "n"))]);
+            })
+        })
+        .transaction("close", [woken("open")], |t| {
+            t.row("o", "open", [event("id")]).body(|b| {
+                b.set("o", "n", 0);
+                b.give([("id", event("id")), ("at", event("at"))]);
+            })
+        })
+        .transaction("count", [committed("close")], |t| {
+            t.create("a", "all", [0.into()]).body(|b| {
+                b.set("a", "n", cell("a", "n") * 2);
+                b.give([("n", cell("a", "n"))]);
+            })
+        })
+        .build()
+}
+
+#[test]
+fn what_follows_from_events_and_wakes_stands_in_their_order() {
+    let program = analyze(&with_all_sinks(&chained())).expect("a right plan");
+    let mut engine = Engine::new(program).expect("it compiles");
+    let record = |at: i64| vec![Value::Int(at), Value::Int(at % 3)];
+    let subject =
+        Subject::new(History { plan: chained(), preload: vec![], sources: vec![(0..60).map(record).collect()] });
+    for events in [1, 7, 1_000] {
+        let options = Options { workers: 2, epoch: EpochSize::Events(events), ..Options::default() };
+        engine = engine.with_empty_tables();
+        let outcome = subject.run(&engine, options, 8);
+        assert_eq!(subject.difference(&outcome), None, "epochs of {events} events");
+    }
 }
 
 /// Random events of the auctions; times lie as dense as `span` is small.

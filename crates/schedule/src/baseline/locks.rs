@@ -16,15 +16,15 @@ pub(super) fn ensure<L: Default>(table: &mut Vec<L>, accesses: usize) {
     }
 }
 
-/// The lock of a row, in a table of this many locks.
+/// Returns the lock of a row, in a table of this many locks.
 pub(super) fn lock_of(row: RowId, locks: usize) -> u32 {
     debug_assert!(locks.is_power_of_two(), "{locks} locks cannot be masked");
     let hash = row.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 32) as u32 & (locks as u32 - 1)
 }
 
-/// The lock of a row in a partition: one of those that the partition has for itself. A power of two that is no less than
-/// the number of partitions divides the table.
+/// Returns the lock of a row in a partition: one of those that the partition has for itself. A power of two that is no
+/// less than the number of partitions divides the table.
 pub(super) fn lock_in(partition: u32, partitions: u32, row: RowId, locks: usize) -> u32 {
     let stride = partitions.next_power_of_two();
     debug_assert!(partition < partitions && stride as usize <= locks, "{partition} of {partitions}, {locks} locks");
@@ -36,11 +36,11 @@ pub(super) fn lock_in(partition: u32, partitions: u32, row: RowId, locks: usize)
 pub(super) struct LockRequest {
     pub lock: u32,
     pub exclusive: bool,
-    /// The count at which a ticket lock grants it.
+    /// The count of released requests at which a ticket lock grants the request.
     ticket: u32,
 }
 
-/// The locks that a transaction needs, each once. `lock` is the lock of a slot and its row.
+/// Lists the locks that a transaction needs, each once. `lock` is the lock of a slot and its row.
 pub(super) fn requests_of(
     transaction: u32,
     accesses: Accesses<'_>,
@@ -67,10 +67,11 @@ pub(super) fn requests_of(
 /// requests with the count of requests at insertion. Counts wrap around.
 #[derive(Debug, Default)]
 pub(super) struct TicketLock {
-    /// Requests, and exclusive ones among them. Written by the worker whose turn it is to insert.
+    /// The number of inserted requests, and of exclusive ones among them. Written by the worker whose turn it is to
+    /// insert.
     inserted: AtomicU32,
     inserted_exclusive: AtomicU32,
-    /// Released requests, and exclusive ones among them. Written by holders.
+    /// The number of released requests, and of exclusive ones among them. Written by holders.
     released: AtomicU32,
     released_exclusive: AtomicU32,
 }
@@ -87,7 +88,7 @@ impl TicketLock {
         }
     }
 
-    /// Whether a request is granted.
+    /// Returns whether a request is granted.
     pub fn is_granted(&self, request: &LockRequest) -> bool {
         let released = if request.exclusive { &self.released } else { &self.released_exclusive };
         released.load(Ordering::Acquire) == request.ticket
@@ -109,7 +110,7 @@ pub(super) struct TryLock(AtomicU32);
 const WRITER: u32 = u32::MAX;
 
 impl TryLock {
-    /// Takes it, if no holder excludes that.
+    /// Takes the lock, unless a holder excludes that; returns whether it was taken.
     pub fn try_take(&self, exclusive: bool) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         let then = match (exclusive, now) {
@@ -120,7 +121,7 @@ impl TryLock {
         self.0.compare_exchange(now, then, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Releases it.
+    /// Releases the lock.
     pub fn release(&self, exclusive: bool) {
         match exclusive {
             true => self.0.store(0, Ordering::Release),

@@ -42,14 +42,14 @@ pub enum Scheme {
     NoLock,
     /// Strict two-phase locking, the locks requested in position order.
     Lock,
-    /// The same order, but on versions: reads do not wait for later writes, nor writes for reads.
+    /// Two-phase locking in position order, but on versions: reads do not wait for later writes, nor writes for reads.
     MultiVersion,
-    /// As `Lock`, with a separate order for each of this many partitions.
+    /// Two-phase locking as `Lock`, with a separate order for each of this many partitions.
     Partitioned(u32),
     /// Operation chains in rounds.
     TStream,
-    /// The same, but each round's chains are dealt out beforehand, in this many shares, of which a worker takes one at a
-    /// time: nothing evens out shares that take longer.
+    /// Operation chains in rounds, as `TStream`, but each round's chains are dealt out beforehand, in this many shares,
+    /// of which a worker takes one at a time: nothing evens out shares that take longer.
     TStreamDealt(u32),
     /// Two-phase locking that releases its locks and tries again instead of waiting; in any order.
     NoOrder,
@@ -60,22 +60,22 @@ impl Scheme {
     pub const ALL: [Scheme; 6] =
         [Scheme::NoLock, Scheme::Lock, Scheme::MultiVersion, Scheme::Partitioned(16), Scheme::TStream, Scheme::NoOrder];
 
-    /// Whether transactions work on versions of the rows rather than on the rows.
+    /// Returns whether transactions work on versions of the rows rather than on the rows.
     pub fn on_versions(self) -> bool {
         self == Scheme::MultiVersion || self.in_rounds()
     }
 
-    /// Whether updates run before the verdict of their transaction.
+    /// Returns whether updates run before the verdict of their transaction.
     pub fn speculates(self) -> bool {
         self.in_rounds()
     }
 
-    /// Whether chains are evaluated in rounds.
+    /// Returns whether chains are evaluated in rounds.
     fn in_rounds(self) -> bool {
         matches!(self, Scheme::TStream | Scheme::TStreamDealt(_))
     }
 
-    /// Whether it gives the results of the serial order.
+    /// Returns whether it gives the results of the serial order.
     pub fn keeps_order(self) -> bool {
         !matches!(self, Scheme::NoLock | Scheme::NoOrder)
     }
@@ -116,13 +116,13 @@ impl FromStr for Scheme {
     }
 }
 
-/// What single schemes have to know of an epoch.
+/// The facts about an epoch that single schemes need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// Whether transactions can be run again: then TStream removes those that abort. If not, all are whole under TStream,
-    /// too, and there is one pass.
+    /// A flag: whether transactions can be run again, so that TStream removes those that abort. If not, all are whole
+    /// under TStream, too, and there is one pass.
     pub may_redo: bool,
-    /// By slot, a hash of the key of the row, by which PAT divides rows into partitions. Other schemes do not look at it.
+    /// A hash of the key of each row, by slot; PAT divides rows into partitions by it. Other schemes do not look at it.
     pub key_hashes: &'a [u64],
 }
 
@@ -136,7 +136,7 @@ pub struct Baseline {
     next: CachePadded<AtomicU32>,
     /// Transactions run. Added to by the workers that ran them.
     finished: CachePadded<AtomicU32>,
-    /// Set by a worker that panics.
+    /// A flag: whether a worker has panicked.
     poisoned: AtomicBool,
     /// Linked by schemes on versions.
     graph: Graph,
@@ -158,7 +158,7 @@ impl Default for Baseline {
 }
 
 impl Baseline {
-    /// One without an epoch.
+    /// Makes a scheme's memory without an epoch.
     pub fn new() -> Self {
         Baseline {
             scheme: Scheme::NoLock,
@@ -208,17 +208,18 @@ impl Baseline {
         }
     }
 
-    /// The graph of an epoch on versions.
+    /// Returns the graph of an epoch on versions.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The flow of an epoch on versions.
+    /// Returns the flow of an epoch on versions.
     pub fn flow(&self) -> &Flow {
         &self.flow
     }
 
-    /// How often the whole batch was run: once, and under TStream once more each time that verdicts changed.
+    /// Returns the number of times that the whole batch was run: once, and under TStream once more each time that
+    /// verdicts changed.
     pub fn passes(&self) -> u32 {
         if self.scheme.in_rounds() { self.rounds.passes() } else { 1 }
     }

@@ -15,7 +15,7 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use tidemill_txn::{Accesses, RowId, UseBuffer};
 
-/// Which transaction has its turn, by partition.
+/// The transaction that has its turn, by partition.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     counters: Vec<CachePadded<AtomicU32>>,
@@ -37,14 +37,15 @@ impl Turns {
         self.of_slot.clear();
     }
 
-    /// The number of the transaction that has its turn in a partition.
+    /// Returns the number of the transaction that has its turn in a partition.
     pub fn counter(&self, partition: u32) -> &AtomicU32 {
         &self.counters[partition as usize]
     }
 }
 
 impl Baseline {
-    /// `key_hashes`: by slot, of the key of the row. With one partition they are not looked at.
+    /// Prepares the turns in which an epoch's transactions take their locks. `key_hashes`: the hash of the key of each
+    /// slot's row; with one partition they are not looked at.
     pub(super) fn prepare_turns(&mut self, partitions: u32, accesses: Accesses<'_>, key_hashes: &[u64]) {
         let slots = accesses.rows().len();
         locks::ensure::<TicketLock>(&mut self.locks, slots.max(partitions as usize));
@@ -69,7 +70,7 @@ impl Baseline {
         }
     }
 
-    /// The lock of a slot and its row.
+    /// Returns the lock of a slot and its row.
     fn lock_of_slot(&self, slot: usize, row: RowId) -> u32 {
         match self.scheme {
             Scheme::Partitioned(partitions) => lock_in(self.turns.of_slot[slot], partitions, row, self.locks.len()),

@@ -32,7 +32,7 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
 
-/// What a round does.
+/// The task of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Kind {
@@ -44,7 +44,7 @@ enum Kind {
     Done,
 }
 
-/// Part of a round, for the worker that claimed it.
+/// A part of a round, for the worker that claimed it.
 struct Piece {
     round: u32,
     kind: Kind,
@@ -60,13 +60,13 @@ pub(super) struct Rounds {
     start: Vec<u32>,
     /// The units of each chain, in order.
     units: Vec<u32>,
-    /// Per chain, the next of its units. Written by the worker that has claimed the chain.
+    /// The next unit of each chain. Written by the worker that has claimed the chain.
     at: Vec<AtomicU32>,
-    /// Per operation, the pass in which its version was last written. Read by the chains that need the version.
+    /// The pass in which the version of each operation was last written. Read by the chains that need the version.
     written: Vec<AtomicU32>,
-    /// Per transaction, whether it is removed. Written while judging.
+    /// A flag for each transaction: whether it is removed. Written while judging.
     removed: Vec<AtomicBool>,
-    /// Whether any transaction was removed or put back in this pass.
+    /// A flag: whether any transaction was removed or put back in this pass.
     changed: AtomicBool,
     /// The chains of the round and those of the next one, by the parity of the round.
     active: [Vec<AtomicU32>; 2],
@@ -81,9 +81,9 @@ pub(super) struct Rounds {
     size: AtomicU32,
     chains: AtomicU32,
     pass: AtomicU32,
-    /// Whether transactions that abort are removed.
+    /// A flag: whether transactions that abort are removed.
     removes: bool,
-    /// In how many shares chains are dealt out; none: as workers ask for them.
+    /// The number of shares in which chains are dealt out; none if workers ask for chains one by one.
     shares: Option<u32>,
 }
 
@@ -100,8 +100,8 @@ impl Rounds {
         }
     }
 
-    /// Arranges the next round, of so many chains or transactions, and publishes its number. By one worker, while no piece
-    /// is claimed.
+    /// Arranges the next round, of this number of chains or transactions, and publishes its number. By one worker,
+    /// while no piece is claimed.
     fn begin(&self, round: u32, kind: Kind, items: u32) {
         let size = if kind == Kind::Explore { self.shares.unwrap_or(items) } else { items };
         self.chains.store(items, Ordering::Relaxed);
@@ -146,8 +146,8 @@ impl Rounds {
 }
 
 impl Baseline {
-    /// `removes`: whether transactions that abort are removed, and the batch is evaluated again. `shares`: in how many
-    /// shares chains are dealt out, if they are.
+    /// Prepares the rounds of a batch. `removes`: whether transactions that abort are removed, and the batch is
+    /// evaluated again. `shares`: the number of shares in which chains are dealt out, if they are.
     pub(super) fn prepare_rounds(&mut self, removes: bool, shares: Option<u32>) {
         const NO_CHAIN: u32 = u32::MAX;
         let (units, slots) = (self.flow.units(), self.chain.len());

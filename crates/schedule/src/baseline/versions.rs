@@ -18,7 +18,7 @@ impl Baseline {
         self.marks.resize_with(accesses.rows().len(), || AtomicU32::new(0));
     }
 
-    /// The mark of an operation's row: 1 + the slot of the last committed write, 0 before any.
+    /// Returns the mark of an operation's row: 1 + the slot of the last committed write, 0 before any.
     fn mark(&self, operation: u32) -> &AtomicU32 {
         &self.marks[self.chain[operation as usize] as usize]
     }

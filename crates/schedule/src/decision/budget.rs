@@ -9,7 +9,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// This share of all time.
+    /// Makes a budget of this share of all time.
     pub fn new(share: f64) -> Budget {
         Budget { share, spent_ns: 0.0 }
     }
@@ -20,7 +20,7 @@ impl Budget {
         self.spent_ns += ns;
     }
 
-    /// What may be spent now, nanoseconds, after `elapsed_ns` of all time; below 0 if more was spent.
+    /// Returns the time that may be spent now, nanoseconds, after `elapsed_ns` of all time; below 0 if more was spent.
     pub fn left(&self, elapsed_ns: f64) -> f64 {
         self.share * elapsed_ns - self.spent_ns
     }

@@ -1,4 +1,4 @@
-//! What is chosen for an epoch: a policy, and on how many workers.
+//! A candidate for an epoch: a policy, and a number of workers.
 
 use crate::policy::{Granularity, Policy};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Candidate {
     /// The policy.
     pub policy: Policy,
-    /// How many workers take part in access.
+    /// The number of workers that take part in access.
     pub workers: u32,
 }
 
@@ -16,13 +16,13 @@ impl Candidate {
     /// The serial loop.
     pub const SERIAL: Candidate = Candidate { policy: Policy::EPOCH, workers: 1 };
 
-    /// A policy on this many workers; the serial one on one.
+    /// Makes a policy on this many workers; the serial one on one.
     pub fn new(policy: Policy, workers: u32) -> Candidate {
         assert!(workers > 0, "a worker has to run the epoch");
         Candidate { policy, workers: if policy.granularity == Granularity::Epoch { 1 } else { workers } }
     }
 
-    /// Whether it is the serial loop.
+    /// Returns whether the candidate is the serial loop.
     pub fn is_serial(self) -> bool {
         self.policy.granularity == Granularity::Epoch
     }
@@ -37,7 +37,7 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The numbers of workers to choose among for a policy that shares work: 2, 4, 8 and so on, and all there are.
+/// Returns the numbers of workers to choose among for a policy that shares work: 2, 4, 8 and so on, and all there are.
 pub fn numbers(workers: u32) -> Vec<u32> {
     let powers = (1..u32::BITS).map(|bit| 1 << bit).take_while(|&number| number < workers);
     powers.chain((workers > 1).then_some(workers)).collect()

@@ -38,7 +38,7 @@ pub struct Probe {
     access: f64,
     chosen: u32,
     recorded: u32,
-    /// How long it may go on after the least number of epochs.
+    /// The time for which it may go on after the least number of epochs, nanoseconds.
     left_ns: f64,
     regret_ns: f64,
 }
@@ -99,7 +99,7 @@ impl Decision {
         }
     }
 
-    /// The best and the second best at worst. The current policy stays unless another is clearly better.
+    /// Returns the best and the second best at worst. The current policy stays unless another is clearly better.
     fn best(&self, estimates: &[Estimate]) -> (Estimate, Estimate) {
         let bound = |e: &Estimate| e.feared * if e.candidate == self.current { 1.0 - ADVANTAGE_MIN } else { 1.0 };
         let best = estimates.iter().min_by(|a, b| bound(a).total_cmp(&bound(b))).expect("there are policies");
@@ -108,7 +108,7 @@ impl Decision {
         (*best, *second)
     }
 
-    /// The policy that may be better than the best by most, if regret allows a probe of it.
+    /// Returns the policy that may be better than the best by most, if regret allows a probe of it.
     fn next_probe(&self, estimates: &[Estimate], best: &Estimate, count: f64) -> Option<Probe> {
         let awake = self.known.iter().zip(estimates).filter(|(known, _)| known.rests_until_ns <= self.elapsed_ns);
         let candidates = awake.map(|(_, estimate)| estimate).filter(|e| e.candidate != best.candidate);
@@ -129,7 +129,7 @@ impl Decision {
         })
     }
 
-    /// The next epoch of the probe, if one is under way and needs it.
+    /// Returns the next epoch of the probe, if one is under way and needs it.
     pub(super) fn next_of_probe(&mut self, instead_of: &Estimate, count: f64) -> Option<Choice> {
         let probe = self.probe.as_mut().filter(|probe| probe.goes_on())?;
         probe.chosen += 1;
@@ -138,7 +138,7 @@ impl Decision {
         Some(Choice { expected_ns: Some(probe.access * count), ..Choice::on(probe.candidate, reason) })
     }
 
-    /// An epoch of a policy was recorded, perhaps one of the probe: ends the probe after its last.
+    /// Takes note of a recorded epoch of a policy, perhaps one of the probe: ends the probe after its last.
     pub(super) fn follow_probe(&mut self, candidate: Candidate, regret: f64, epoch_ns: f64) {
         let Some(probe) = self.probe.as_mut().filter(|probe| probe.candidate == candidate) else { return };
         probe.regret_ns += regret.max(0.0);
@@ -149,14 +149,15 @@ impl Decision {
         let rest = (probe.regret_ns / REGRET_MAX).max(epoch_ns * REST_EPOCHS_MIN);
         let elapsed_ns = self.elapsed_ns;
         self.probe = None;
-        // What the probe showed changes the comparison.
+        // The result of the probe changes the comparison, so the next one is due at once.
         self.compares_at_ns = elapsed_ns;
         if let Some(known) = self.known_mut(candidate) {
             known.end_probe(elapsed_ns, rest);
         }
     }
 
-    /// Whether so little is known of a policy that its choice was a guess. The cost of the loop is always known.
+    /// Returns whether so little is known of a policy that its choice was a guess. The cost of the loop is always
+    /// known.
     pub(super) fn is_new(&self, candidate: Candidate) -> bool {
         let is_new = |known: &Known| known.candidate == candidate && known.samples <= PROBE_EPOCHS;
         !candidate.is_serial() && self.known.iter().any(is_new)

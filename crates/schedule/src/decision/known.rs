@@ -1,4 +1,4 @@
-//! What the epochs that ran under a policy, on one number of workers, have shown of it.
+//! The experience with a policy on one number of workers, from the epochs that ran under it.
 //!
 //! Two numbers, because they change for different reasons. The *ratio* is measured access time over the time that
 //! [`crate::decision::model`] predicts from the time that the units of the same epochs took: the quality of the
@@ -18,10 +18,10 @@ pub const TRAVEL_MAX: f64 = 300.0;
 /// Epochs until a policy is warm. The best of them counts.
 pub const WARM_UP: u32 = 3;
 
-/// What is known of a policy.
+/// The experience with a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Which, on how many workers.
+    /// The policy, and the number of workers.
     pub candidate: Candidate,
     /// Epochs that ran under it since its last probe began.
     pub samples: u32,
@@ -43,7 +43,7 @@ pub struct Typical {
 }
 
 impl Typical {
-    /// Of these policies; none where none was run.
+    /// Returns the mean of these policies; none if none of them was run.
     pub fn of(all: &[Known]) -> Option<Typical> {
         let (mut count, mut ratios, mut travel) = (0.0, 0.0, 0.0);
         for known in all {
@@ -57,7 +57,7 @@ impl Typical {
     }
 }
 
-/// What to expect of a policy.
+/// The cost that is to be expected of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     /// Access time over the predicted time.
@@ -71,7 +71,7 @@ pub struct Expected {
 }
 
 impl Known {
-    /// A policy that was never run.
+    /// Makes a policy that was never run.
     pub fn new(candidate: Candidate) -> Known {
         Known {
             candidate,
@@ -84,14 +84,15 @@ impl Known {
         }
     }
 
-    /// What to expect, by the policy's own epochs, or by those of the others.
+    /// Returns the cost to expect, by the policy's own epochs, or else by those of the others.
     pub fn expected(&self, typical: Option<Typical>) -> Expected {
         if let Some(ratio) = self.ratio.value() {
             let least = self.least.min(ratio * (1.0 - CHANGE));
             return Expected { ratio, least, most: ratio, travel: self.travel };
         }
         let Typical { ratio, travel } = typical.unwrap_or(Typical { ratio: 1.0, travel: 0.0 });
-        // What the others take too long for may be their own fault.
+        // If the other policies are slow, this may be their own fault, so the least ratio is assumed better than
+        // theirs.
         let least = ratio.sqrt().min(1.0 + DOUBT).min(ratio) * (1.0 - DOUBT);
         Expected { ratio, least, most: ratio.max(1.0) * (1.0 + DOUBT), travel }
     }
@@ -112,8 +113,8 @@ impl Known {
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// The serial time of an operation, given that it took `useful_ns` in units and is believed to take `serial_ns`
-    /// serially. While the policy warms up the belief stands, as far as travel can explain the difference.
+    /// Returns the serial time of an operation, given that it took `useful_ns` in units and is believed to take
+    /// `serial_ns` serially. While the policy warms up the belief stands, as far as travel can explain the difference.
     pub fn serial_ns(&mut self, useful_ns: f64, serial_ns: f64) -> f64 {
         if self.samples < WARM_UP {
             let travel = (useful_ns - serial_ns).clamp(0.0, TRAVEL_MAX);
@@ -122,17 +123,18 @@ impl Known {
         (useful_ns - self.travel).max(1.0)
     }
 
-    /// Serially, an operation takes this much longer than was believed, and under this policy as long as before.
+    /// Takes note that an operation takes this much longer serially than was believed, and under this policy as long as
+    /// before.
     pub fn recalibrate(&mut self, longer_ns: f64) {
         self.travel -= longer_ns;
     }
 
-    /// A probe begins: what is known of the policy no longer counts.
+    /// Begins a probe: what is known of the policy no longer counts.
     pub fn begin_probe(&mut self) {
         self.samples = 0;
     }
 
-    /// A probe is over: what it showed is believed. No other one begins for a while.
+    /// Ends a probe: what it showed is believed. No other one begins for a while.
     pub fn end_probe(&mut self, now_ns: f64, rest_ns: f64) {
         self.ratio.settle();
         self.rest_ns = rest_ns.max(self.rest_ns * 2.0);

@@ -17,12 +17,12 @@ pub struct Level {
 }
 
 impl Level {
-    /// A level that is believed to be this.
+    /// Returns a level that is believed to be this.
     pub fn of(value: f64) -> Level {
         Level { value: Some(value), ..Level::default() }
     }
 
-    /// The level, once there was a value.
+    /// Returns the level, once there was a value.
     pub fn value(&self) -> Option<f64> {
         self.value
     }
@@ -41,7 +41,7 @@ impl Level {
         if self.is_far(new) { self.add(new) } else { self.set(new) }
     }
 
-    /// No more values come for now: the last outliers count, of two the nearer.
+    /// Ends a series of values: the last outliers count, of two the nearer.
     pub fn settle(&mut self) {
         let odd = self.odd[..self.odd_count].iter().copied();
         let nearer = |a: f64, b: f64| if self.distance(a) <= self.distance(b) { a } else { b };

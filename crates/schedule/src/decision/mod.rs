@@ -126,7 +126,7 @@ pub enum Model {
     MorphStream,
 }
 
-/// What the decision wants to know of an epoch before it runs.
+/// The survey that the decision wants of an epoch before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurveyWanted {
     /// Edges and paths, of a sample.
@@ -138,10 +138,10 @@ pub enum SurveyWanted {
     Edges,
 }
 
-/// What a finished epoch cost.
+/// The cost of a finished epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochCost {
-    /// How it was run.
+    /// The method and the reason by which it was run.
     pub choice: Choice,
     /// Its transactions.
     pub transactions: u32,
@@ -162,13 +162,13 @@ pub struct EpochCost {
 pub struct Decision {
     workers: u32,
     model: Model,
-    /// Whether transactions can be run again.
+    /// A flag: whether transactions can be run again.
     may_speculate: bool,
     /// Serial access.
     access: Level,
     /// The other stages, all workers together.
     others: Level,
-    /// Whether `access` comes from more than a few transactions.
+    /// A flag: whether `access` comes from more than a few transactions.
     is_measured: bool,
     /// Serial epochs since the last parallel one, and the least access time in one of them.
     serial_epochs: u32,
@@ -184,7 +184,7 @@ pub struct Decision {
     current: Candidate,
     /// The best and the second best, by the last comparison.
     standing: Option<(Estimate, Estimate)>,
-    /// When the next comparison may be made, by `elapsed_ns`.
+    /// The time at which the next comparison may be made, on the scale of `elapsed_ns`.
     compares_at_ns: f64,
     probe: Option<Probe>,
     regret: Budget,
@@ -193,7 +193,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// For a pipeline in which this many workers have tasks at a time. `may_speculate`: transactions can be run again.
+    /// Begins the decisions of a pipeline in which this many workers have tasks at a time. `may_speculate`:
+    /// transactions can be run again.
     pub fn new(workers: usize, model: Model, may_speculate: bool) -> Self {
         let all = candidate::numbers(workers as u32);
         let on = |policy: Policy| match policy.granularity {
@@ -224,13 +225,13 @@ impl Decision {
         }
     }
 
-    /// Whether an epoch of this many transactions should begin serially, to learn what they cost.
+    /// Returns whether an epoch of this many transactions should begin serially, to learn what they cost.
     pub fn wants_sample(&self, transactions: u32) -> bool {
         self.workers > 1 && self.access.value().is_none() && transactions >= self.workers * SAMPLED_PER_WORKER_MIN
     }
 
-    /// Some transactions of the epoch at hand were run serially. By their cost the whole epoch is expected to take
-    /// `access_ns`; `prepare_ns` is the time that its preparation took.
+    /// Takes note that some transactions of the epoch at hand were run serially. By their cost the whole epoch is
+    /// expected to take `access_ns`; `prepare_ns` is the time that its preparation took.
     pub fn sample(&mut self, operations: u32, access_ns: u64, prepare_ns: u64) {
         let count = f64::from(operations.max(1));
         self.access.set(access_ns as f64 / count);
@@ -238,7 +239,8 @@ impl Decision {
         self.others.set(1.3 * prepare_ns as f64 / count);
     }
 
-    /// Whether the next epoch, of this many operations, should be surveyed before its policy is chosen, and what of it.
+    /// Returns the survey to make of the next epoch, of this many operations, before its policy is chosen; none if none
+    /// is needed.
     pub fn wants_survey(&self, operations: u32) -> Option<SurveyWanted> {
         let load = self.load().filter(|_| self.workers > 1)?;
         if self.model == Model::MorphStream {
@@ -266,12 +268,13 @@ impl Decision {
         self.survey = Some(survey);
     }
 
-    /// The last survey.
+    /// Returns the last survey.
     pub fn survey(&self) -> Option<&Survey> {
         self.survey.as_ref()
     }
 
-    /// The policy for the next epoch, of this many operations. Every choice is to be recorded once its epoch has run.
+    /// Returns the policy for the next epoch, of this many operations. Every choice is to be recorded once its epoch
+    /// has run.
     pub fn choose(&mut self, operations: u32) -> Choice {
         if self.workers < 2 {
             return Choice::serially(Reason::OneWorker);
@@ -304,7 +307,7 @@ impl Decision {
         Choice { expected_ns: Some(best.access * count), ..Choice::on(best.candidate, reason) }
     }
 
-    /// By MorphStream's heuristic. What operations cost is measured in a first epoch, which runs serially.
+    /// Chooses by MorphStream's heuristic. What operations cost is measured in a first epoch, which runs serially.
     fn choose_as_morphstream(&self) -> Choice {
         let Some((survey, load)) = self.survey.zip(self.load()) else {
             return Choice::serially(Reason::Unmeasured);
@@ -314,12 +317,12 @@ impl Decision {
         Choice::on(Candidate::new(Policy { abort, ..policy }, self.workers), Reason::MorphStream)
     }
 
-    /// Whether an epoch is not known to be worth waking workers for.
+    /// Returns whether an epoch is not known to be worth waking workers for.
     fn is_small(&self, operations: u32) -> bool {
         self.access.value().is_none_or(|access_ns| access_ns * f64::from(operations) < SHARED_NS_MIN)
     }
 
-    /// The time so far, as if a few epochs had run before the first.
+    /// Makes the time so far, as if a few epochs had run before the first.
     fn with_head_start(&self, epoch_ns: f64) -> f64 {
         self.elapsed_ns + HEAD_START * epoch_ns
     }
@@ -329,12 +332,12 @@ impl Decision {
         Some(Load { access_ns, units_ns: access_ns, other_ns: self.others.value()?, aborts: self.aborts })
     }
 
-    /// The time that the other workers need for the other stages while one accesses serially.
+    /// Returns the time that the other workers need for the other stages while one accesses serially.
     fn others(&self, load: &Load) -> f64 {
         load.other_ns / f64::from(self.workers - 1)
     }
 
-    /// Whether access is the bottleneck, and operations are expensive enough for a graph.
+    /// Returns whether access is the bottleneck, and operations are expensive enough for a graph.
     fn may_gain_from_a_graph(&self, load: &Load) -> bool {
         load.access_ns > self.others(load) && load.access_ns > OPERATION_NS_MIN
     }
@@ -347,7 +350,7 @@ impl Decision {
         }
     }
 
-    /// What the pipeline takes for an operation whose access takes this long.
+    /// Returns the time that the pipeline takes for an operation, if its access takes this long.
     fn pipeline(&self, candidate: Candidate, access: f64, load: &Load) -> f64 {
         if candidate.is_serial() {
             return access.max(self.others(load));

@@ -10,38 +10,38 @@ use super::candidate::Candidate;
 use crate::policy::{Abort, Explore, Granularity, Policy, Search};
 use tidemill_txn::{Cut, Survey};
 
-/// Per operation: locating and partitioning, on one worker. Prepare does this and lays out versions beside the access of
-/// earlier epochs, where there are several workers; measured epochs say how much that saves.
+/// The cost per operation of locating and partitioning, on one worker. Prepare does this and lays out versions beside
+/// the access of earlier epochs, where there are several workers; measured epochs say how much that saves.
 const LOCATE: f64 = 14.0;
-/// Per operation: laying out versions, on one worker.
+/// The cost per operation of laying out versions, on one worker.
 const LAY_OUT: f64 = 14.0;
-/// Per operation: copying the last versions into rows after the run, on all workers.
+/// The cost per operation of copying the last versions into rows after the run, on all workers.
 const COPY_LAST: f64 = 14.0;
-/// Per operation: finding strata, on one worker. Three workers or more share twice as much work.
+/// The cost per operation of finding strata, on one worker. Three workers or more share twice as much work.
 const STRATA: f64 = 25.0;
-/// Per operation: linking, on all workers.
+/// The cost per operation of linking, on all workers.
 const LINK: f64 = 12.0;
-/// Per unit: finding and calling it.
+/// The cost per unit of finding the unit and calling its code.
 const UNIT: f64 = 40.0;
-/// Per operation: releasing the next.
+/// The cost per operation of releasing the next operation of its row.
 const TELL: f64 = 10.0;
-/// Per operation: copying a version.
+/// The cost per operation of copying a version.
 const COPY: f64 = 30.0;
-/// Per unit: the locks and the states that speculation needs.
+/// The cost per unit of the locks and the states that speculation needs.
 const SPECULATE: f64 = 60.0;
-/// Per transaction: judging it separately.
+/// The cost per transaction of a verdict operation of its own.
 const VERDICT: f64 = 100.0;
-/// Per stratum: the barrier.
+/// The cost per stratum of the barrier.
 const BARRIER: f64 = 1_000.0;
-/// Per unit of a chain that is owned: waiting for other owners.
+/// The cost per unit, if chains are owned, of waiting for other owners.
 const TURN: f64 = 200.0;
 /// The work of the owner with most work, over the mean.
 const UNEVEN: f64 = 1.1;
-/// Per abort, without running transactions again.
+/// The cost per abort, without running transactions again.
 const REPAIR: f64 = 500.0;
 /// Transactions that one abort runs again, itself included.
 const REDONE: f64 = 2.0;
-/// Per epoch: waking workers and parking them.
+/// The cost per epoch of waking workers and parking them.
 const EPOCH: f64 = 5_000.0;
 
 /// The present cost of operations.
@@ -57,8 +57,8 @@ pub struct Load {
     pub aborts: f64,
 }
 
-/// The wall time of the access stage of an epoch of this many operations, nanoseconds, before correction. (Strata were
-/// surveyed for all workers: of fewer, each stratum may take longer than predicted.)
+/// Returns the wall time of the access stage of an epoch of this many operations, nanoseconds, before correction.
+/// (Strata were surveyed for all workers: of fewer, each stratum may take longer than predicted.)
 pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f64) -> f64 {
     let (policy, workers) = (candidate.policy, f64::from(candidate.workers));
     let cut = match policy {
@@ -90,7 +90,7 @@ pub fn predict(candidate: Candidate, survey: &Survey, load: &Load, operations: f
         Explore::Structured(Search::Bfs) => stepwise + f64::from(paths.strata) * scale * BARRIER,
         // Between the path and the strata: a unit waits for its predecessors, not for a whole stratum.
         Explore::Structured(Search::Dfs) if policy.on_versions() => (path + stepwise) / 2.0,
-        // The same, with chains that are owned.
+        // Chains, which have owners: likewise between the path and the strata, with uneven shares.
         Explore::Structured(Search::Dfs) => (path + stepwise) / 2.0 * UNEVEN + units * TURN / workers,
     };
     let redo = match policy.abort {

@@ -27,7 +27,7 @@ const OPERATION_CHEAP_NS: f64 = 20_000.0;
 /// The share of transactions that abort.
 const ABORTS_FREQUENT: f64 = 0.1;
 
-/// The policy for a batch like this. The survey has the edges of all its transactions.
+/// Returns the policy for a batch like this. The survey has the edges of all its transactions.
 pub fn decide_as_morphstream(survey: &Survey, load: &Load) -> Policy {
     let edges = &survey.edges;
     let structured = edges.sum() >= DEPENDENCIES_MANY && survey.chains.skew() <= SKEW_UNIFORM;

@@ -1,4 +1,4 @@
-//! What was chosen and why, in one line.
+//! The choice for an epoch and its reason, in one line.
 
 use super::candidate::Candidate;
 use crate::baseline::Scheme;
@@ -6,36 +6,36 @@ use crate::method::Method;
 use crate::policy::Policy;
 use std::fmt;
 
-/// How an epoch is executed, and why.
+/// The method by which an epoch is executed, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// How.
+    /// The method.
     pub method: Method,
-    /// How many workers take part in access.
+    /// The number of workers that take part in access.
     pub workers: u32,
-    /// Why. `to_string` of the choice gives method and reason in one line.
+    /// The reason. `to_string` of the choice gives method and reason in one line.
     pub reason: Reason,
     /// The expected time of access, nanoseconds, where it is known.
     pub expected_ns: Option<f64>,
 }
 
 impl Choice {
-    /// The serial loop, for which no time is expected.
+    /// Returns the serial loop, for which no time is expected.
     pub fn serially(reason: Reason) -> Choice {
         Choice::on(Candidate::SERIAL, reason)
     }
 
-    /// A policy on some workers, for which no time is expected.
+    /// Returns a policy on some workers, for which no time is expected.
     pub fn on(Candidate { policy, workers }: Candidate, reason: Reason) -> Choice {
         Choice { method: Method::Policy(policy), workers, reason, expected_ns: None }
     }
 
-    /// A scheme that was asked for, on this many workers.
+    /// Returns a scheme that was asked for, on this many workers.
     pub fn scheme(scheme: Scheme, workers: u32) -> Choice {
         Choice { method: Method::Scheme(scheme), workers, reason: Reason::Fixed, expected_ns: None }
     }
 
-    /// The policy and its number of workers. None of a scheme.
+    /// Returns the policy and its number of workers. None of a scheme.
     pub fn candidate(&self) -> Option<Candidate> {
         match self.method {
             Method::Policy(policy) => Some(Candidate::new(policy, self.workers)),
@@ -43,7 +43,7 @@ impl Choice {
         }
     }
 
-    /// How, and on how many workers, as `--scheduling` takes it.
+    /// Returns the method and the number of workers, as `--scheduling` takes them.
     pub fn name(&self) -> String {
         match self.candidate() {
             Some(candidate) => candidate.to_string(),
@@ -58,58 +58,58 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Why a policy was chosen. Times are expected times for the epoch at hand, in nanoseconds.
+/// The reason why a policy was chosen. Times are expected times for the epoch at hand, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
     /// There is no other worker to share the work with.
     OneWorker,
     /// The epoch is too small to be shared out.
     Small {
-        /// Its operations.
+        /// The number of the epoch's operations.
         operations: u32,
     },
     /// No epoch has been looked at yet.
     Unmeasured,
     /// Access is not the bottleneck.
     OthersLonger {
-        /// Serial access.
+        /// The time of serial access.
         access_ns: f64,
-        /// The other stages, on the other workers.
+        /// The time of the other stages, on the other workers.
         others_ns: f64,
     },
     /// Access is the bottleneck, but operations are too cheap for a graph to pay.
     Cheap {
-        /// One operation, serially.
+        /// The time of an operation in serial access.
         operation_ns: f64,
     },
     /// The pipeline is expected to be faster than under any other policy.
     Cheaper {
-        /// The epoch under this policy.
+        /// The time of the epoch under this policy.
         chosen_ns: f64,
-        /// The epoch under the second best.
+        /// The time of the epoch under the second-best policy.
         rejected_ns: f64,
-        /// The second best.
+        /// The second-best policy.
         rejected: Candidate,
     },
-    /// By MorphStream's heuristic.
+    /// The choice of MorphStream's heuristic.
     MorphStream,
-    /// It was asked for.
+    /// The policy was asked for.
     Fixed,
     /// Another policy was asked for, which would run transactions again that cannot be undone.
     Final {
-        /// That policy.
+        /// The policy that was asked for.
         asked: Policy,
     },
     /// A scheme was asked for whose workers race, and the program sets texts.
     Racing {
-        /// That scheme.
+        /// The scheme that was asked for.
         asked: Scheme,
     },
     /// The program follows its events one by one: transactions cause others, or read keys from rows.
     OneByOne,
-    /// To learn what it costs.
+    /// The epoch is run under another policy to learn what that costs.
     Probe {
-        /// The epoch under the policy otherwise chosen.
+        /// The time of the epoch under the policy that would otherwise be chosen.
         instead_of_ns: f64,
     },
 }

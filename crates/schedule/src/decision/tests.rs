@@ -5,7 +5,7 @@ use crate::method::Method;
 use crate::policy::{Abort, Explore};
 use tidemill_txn::{AccessBuffer, ChainSummary, Edges, RowId, Surveyor, Use, UseBuffer};
 
-/// The policy that was chosen.
+/// Returns the policy that was chosen.
 fn policy_of(choice: &Choice) -> Policy {
     match choice.method {
         Method::Policy(policy) => policy,
@@ -371,8 +371,8 @@ fn a_probe_goes_on_until_a_policy_is_warm() {
     assert_ne!(last, Policy::EPOCH);
 }
 
-/// The choices for epochs of a thousand transactions of two operations, after a sample of `sampled_ns` per transaction.
-/// `cost` gives the time of access and of units per transaction, by policy and the number of the epoch.
+/// Returns the choices for epochs of a thousand transactions of two operations, after a sample of `sampled_ns` per
+/// transaction. `cost` gives the time of access and of units per transaction, by policy and the number of the epoch.
 fn recorded(sampled_ns: f64, epochs: u32, cost: impl Fn(Policy, u32) -> (f64, f64)) -> Vec<Choice> {
     let rows = survey(u64::from(TRANSACTIONS), true, 2);
     let mut decision = decision(2);

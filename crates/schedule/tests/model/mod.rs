@@ -15,29 +15,29 @@ pub struct Access {
     pub row: u64,
     /// The bits of the parts that use the row; where there is none of such a number, only the verdict operation does.
     parts: u32,
-    /// The part that writes it.
+    /// The part that writes the row, if one does.
     writer: Option<u32>,
 }
 
 impl Access {
-    /// By a part that only reads, or by a whole transaction.
+    /// Returns an access of a part that only reads, or of a whole transaction.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn reads(row: u64, part: u32) -> Access {
         Access { row, parts: 1 << part, writer: None }
     }
 
-    /// By a part that writes, or by a whole transaction.
+    /// Returns an access of a part that writes, or of a whole transaction.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn writes(row: u64, part: u32) -> Access {
         Access { row, parts: 1 << part, writer: Some(part) }
     }
 
-    /// Whether a part uses the row, or the whole transaction.
+    /// Returns whether a part uses the row, or the whole transaction.
     fn is_of(&self, part: Option<u32>) -> bool {
         part.is_none_or(|part| self.parts >> part & 1 == 1)
     }
 
-    /// Whether a part writes the row, or the whole transaction.
+    /// Returns whether a part writes the row, or the whole transaction.
     fn is_written_by(&self, part: Option<u32>) -> bool {
         self.writer.is_some() && part.is_none_or(|part| self.writer == Some(part))
     }
@@ -60,7 +60,7 @@ pub struct Model {
     pub baseline: Option<Baseline>,
 }
 
-/// What a version holds while it is written.
+/// The value of a version while it is written.
 const TORN: u32 = 1;
 
 fn mix(value: u32) -> u32 {
@@ -73,7 +73,7 @@ fn row(number: u64) -> u32 {
     mix(number as u32 + 77)
 }
 
-/// The value that a part writes to a row, given the value that it finds.
+/// Returns the value that a part writes to a row, given the value that it finds.
 fn written(transaction: u32, reads: u32, found: u32) -> u32 {
     mix(found ^ mix(reads.wrapping_add(transaction)))
 }
@@ -105,7 +105,8 @@ pub fn aborts_side_by_side(aborting: u32) -> Vec<Transaction> {
     [1, 0].iter().flat_map(|&parts| rows.iter().map(move |&number| (parts, vec![Access::writes(number, 0)]))).collect()
 }
 
-/// A transaction on few rows, each of them once, in parts or whole. Several parts may read a row that none of them writes.
+/// Returns a transaction on few rows, each of them once, in parts or whole. Several parts may read a row that none of
+/// them writes.
 #[allow(dead_code, reason = "not all tests use all of it")]
 pub fn random_transaction(random: &mut Random, rows: u64) -> Transaction {
     let parts = random.below(4) as u8;
@@ -129,7 +130,7 @@ impl Model {
         Model::told(transactions, aborting, policy, sockets, |_| {})
     }
 
-    /// The same; `changes` what the executor is told of how rows are used.
+    /// Prepares an epoch as [`Model::new`] does; `changes` what the executor is told of how rows are used.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn told(
         transactions: Vec<Transaction>,
@@ -154,7 +155,7 @@ impl Model {
         Model::prepared(Model::of(transactions, aborting, scheme.speculates()), scheme, baseline, true)
     }
 
-    /// The same with transactions that cannot be run again: all are whole.
+    /// Prepares an epoch under a scheme with transactions that cannot be run again: all are whole.
     #[allow(dead_code, reason = "not all tests use all of it")]
     pub fn once_under_scheme(transactions: Vec<Transaction>, scheme: Scheme, baseline: Baseline) -> Self {
         Model::prepared(Model::of(transactions, 0, false), scheme, baseline, false)
@@ -217,7 +218,7 @@ impl Model {
         }
     }
 
-    /// A hash of what the accesses of a part (or all accesses) find.
+    /// Returns a hash of what the accesses of a part (or all accesses) find.
     fn reads(&self, transaction: u32, part: Option<u32>) -> u32 {
         let used = self.slots(transaction).filter(|(_, access)| access.is_of(part));
         used.fold(1, |all, (slot, access)| mix(all ^ self.source(slot, access.row)))
@@ -245,12 +246,12 @@ impl Model {
         }
     }
 
-    /// The versions, by slot; 0 where nothing is written.
+    /// Returns the versions, by slot; 0 where nothing is written.
     pub fn result(&self) -> Vec<u32> {
         self.versions.iter().map(|version| version.load(Relaxed)).collect()
     }
 
-    /// The expected versions, computed one transaction after the other.
+    /// Returns the expected versions, computed one transaction after the other.
     pub fn expected(&self) -> Vec<u32> {
         let mut rows = std::collections::BTreeMap::new();
         let mut result = Vec::new();

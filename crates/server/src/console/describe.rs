@@ -1,4 +1,4 @@
-//! What the program is: the flow graph, tables, procedures, and the streams of events that were refused.
+//! A description of the program for the console: the flow graph, tables, procedures, and the streams of refused events.
 
 use crate::index;
 use crate::shared::Shared;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidemill_model::{Field, FieldType, Schema};
 use tidemill_plan::{Carried, Column, FlowEdge, FlowGraph, Origin, Program, StreamId, Table, shown_streams};
 
-/// The program as JSON.
+/// Returns the program as JSON.
 pub fn text(shared: &Shared) -> String {
     let session = &shared.session;
     let program = session.engine().program();
@@ -51,7 +51,7 @@ fn table_of(table: &Table) -> Value {
     json!({"name": table.name, "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>()})
 }
 
-/// The streams of events that were refused: late and bad ones, those that failed in a filter or map, aborts.
+/// Returns the streams of events that were refused: late and bad ones, those that failed in a filter or map, aborts.
 pub fn refused(program: &Program) -> impl Iterator<Item = StreamId> {
     shown_streams(program).filter(|&id| {
         program.late_of(id).is_some()
@@ -59,7 +59,7 @@ pub fn refused(program: &Program) -> impl Iterator<Item = StreamId> {
     })
 }
 
-/// The kind of what goes along an edge, and its stream.
+/// Returns the kind of what goes along an edge, and its stream.
 fn carried(carried: Carried) -> (&'static str, Option<StreamId>) {
     match carried {
         Carried::Events(stream) | Carried::Input(stream, ..) | Carried::Output(stream, _) => ("events", Some(stream)),
@@ -82,8 +82,8 @@ fn fields(schema: &Schema) -> Vec<Value> {
     schema.fields.iter().map(field).collect()
 }
 
-/// How an event that was refused is found in the log: the source, and the field that holds its event time there. None if
-/// the events do not come from one source as they are, or have no time.
+/// Returns the names by which a refused event is found in the log: the source, and the field that holds its event time
+/// there. None if the events do not come from one source as they are, or have no time.
 fn position(program: &Program, id: StreamId) -> Option<(&str, &str)> {
     let inputs = match (program.late_of(id), &program.streams[id].origin) {
         (Some(source), _) => vec![source],
@@ -99,7 +99,7 @@ fn position(program: &Program, id: StreamId) -> Option<(&str, &str)> {
     Some((&source.name, &source.schema.fields[source.event_time?].name))
 }
 
-/// The source whose events a stream has, unchanged.
+/// Returns the source whose events a stream has, unchanged.
 fn unchanged(program: &Program, id: StreamId) -> Option<StreamId> {
     match program.streams[id].origin {
         Origin::Source { .. } => Some(id),

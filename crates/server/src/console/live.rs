@@ -1,4 +1,4 @@
-//! How the program runs: counts so far, from which the page makes rates, and what happened last.
+//! The state of the run for the console: counts so far, from which the page makes rates, and the latest events.
 
 use super::describe;
 use super::refused::Event;
@@ -10,7 +10,7 @@ use tidemill_model::{Type, Value as Datum, format_decimal};
 use tidemill_plan::{Carried, FlowGraph, Origin, Program, StreamId};
 use tidemill_runtime::{HotRow, Live, Summary};
 
-/// One document about the run. `after`: the number of the last refused event that the page has.
+/// Returns one document about the run. `after`: the number of the last refused event that the page has.
 pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
     let session = &shared.session;
     let program = session.engine().program();
@@ -48,13 +48,13 @@ pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
             "refused": calls.refused.load(Ordering::Relaxed),
             "in_flight": calls.in_flight(),
         },
-        "connections": shared.connections.load(Ordering::Relaxed),
+        "connections": shared.places.taken(),
         "readers": shared.hubs.readers(),
     });
     with_refused(document.to_string(), &refused)
 }
 
-/// A row that many transactions touch; its key as text.
+/// Returns a row that many transactions touch; its key as text.
 fn hot(program: &Program, row: &HotRow) -> Value {
     let table = &program.tables[row.table];
     let key = table.key.iter().zip(&row.key).map(|(&column, value)| match (value, table.columns[column].ty.ty) {
@@ -66,7 +66,7 @@ fn hot(program: &Program, row: &HotRow) -> Value {
     json!({"table": table.name, "key": key.collect::<Vec<_>>(), "share": row.share})
 }
 
-/// The document with one more entry. The events are JSON already, whose fields and digits are left as they are.
+/// Makes the document with one more entry. The events are JSON already, whose fields and digits are left as they are.
 fn with_refused(document: String, refused: &[Event]) -> Vec<u8> {
     let mut out = document.into_bytes();
     assert_eq!(out.pop(), Some(b'}'), "an object ends so");
@@ -85,7 +85,7 @@ fn with_refused(document: String, refused: &[Event]) -> Vec<u8> {
     out
 }
 
-/// The events that have gone along an edge, where they are counted.
+/// Returns the events that have gone along an edge, where they are counted.
 fn events(program: &Program, summary: &Summary, live: &Live, carried: Carried) -> Option<u64> {
     match carried {
         Carried::Input(_, transaction, input) | Carried::Wakes(_, transaction, input) => {
@@ -97,7 +97,7 @@ fn events(program: &Program, summary: &Summary, live: &Live, carried: Carried) -
     }
 }
 
-/// The events of a stream, where they are counted.
+/// Returns the events of a stream, where they are counted.
 fn of_stream(program: &Program, summary: &Summary, stream: StreamId) -> Option<u64> {
     if let Some(source) = program.late_of(stream) {
         let name = &program.streams[source].name;

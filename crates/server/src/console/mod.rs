@@ -46,15 +46,15 @@ const FILES: [(&str, &str, &[u8]); 12] = [
     ("calls.js", SCRIPT, include_bytes!("page/calls.js")),
 ];
 
-/// The page.
+/// Returns the page.
 pub fn page() -> Answer {
     file("index.html").expect("it is there")
 }
 
-/// The response to a request below `/console`.
+/// Returns the response to a request below `/console`.
 pub async fn respond(shared: &Shared, path: &[&str], method: &Method, uri: &Uri) -> Answer {
     match path {
-        ["savepoint"] if method == Method::POST => recall::savepoint(shared).await,
+        ["savepoint"] if method == Method::POST => shared.savepoints.respond(None).await,
         ["savepoint"] => answer::method("POST"),
         _ if method != Method::GET => answer::method("GET"),
         [] => page(),
@@ -69,13 +69,13 @@ pub async fn respond(shared: &Shared, path: &[&str], method: &Method, uri: &Uri)
     }
 }
 
-/// Whether a browser asks, to show what it gets as a page.
+/// Returns whether the client is a browser that wants to show a page.
 pub fn is_wanted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(hyper::header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accepted.is_some_and(|accept| accept.split(',').any(|one| one.trim_start().starts_with("text/html")))
 }
 
-/// A number in the query of an address, if it is there; or what is wrong.
+/// Returns a number in the query of an address, if it is there; or what is wrong.
 pub fn number(uri: &Uri, name: &str) -> Result<Option<u64>, String> {
     let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     let Some((_, value)) = pairs.into_iter().find(|(key, _)| *key == name) else { return Ok(None) };

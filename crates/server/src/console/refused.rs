@@ -17,9 +17,9 @@ use tidemill_runtime::{Followed, Following, Released, Session, Slow};
 const EVENTS_MAX: usize = 50;
 /// The events that a follower may be behind.
 const BEHIND_MAX: usize = 1_000;
-/// The interval at which they are taken.
+/// The interval at which refused events are taken.
 const TICK: Duration = Duration::from_millis(200);
-/// For so long after somebody looked they are followed.
+/// The time after a request for which the streams are followed.
 const LOOKED: Duration = Duration::from_secs(10);
 
 /// An event that was refused.
@@ -27,7 +27,7 @@ const LOOKED: Duration = Duration::from_secs(10);
 pub struct Event {
     /// Counted from 1, in the order in which they were taken.
     pub number: u64,
-    /// The epoch that released it.
+    /// The epoch that released the event.
     pub epoch: u64,
     /// The name of the stream.
     pub stream: Arc<str>,
@@ -45,11 +45,11 @@ pub struct Tails {
 struct Kept {
     /// The number of the last event.
     last: u64,
-    /// By stream.
+    /// The last events, by stream.
     tails: Vec<VecDeque<Event>>,
-    /// When somebody looked last.
+    /// The time of the last request for them; none before the first one.
     looked: Option<Instant>,
-    /// Whether there is a thread that follows.
+    /// A flag: whether a thread follows the streams.
     is_followed: bool,
 }
 
@@ -61,12 +61,12 @@ struct Tail {
 }
 
 impl Tails {
-    /// Nobody looks yet.
+    /// Makes the lists of refused events; streams are followed once somebody looks.
     pub fn new(session: Arc<Session>) -> Tails {
         Tails { session, kept: Arc::default() }
     }
 
-    /// The events after a number that are kept, in order. From now on they are followed, for a while.
+    /// Returns the events after a number that are kept, in order. From now on they are followed, for a while.
     pub fn after(&self, number: u64, streams: impl FnOnce() -> Vec<StreamId>) -> Vec<Event> {
         let mut kept = self.kept.lock();
         kept.looked = Some(Instant::now());
@@ -81,7 +81,7 @@ impl Tails {
         events
     }
 
-    /// They are followed no more.
+    /// Stops following the streams.
     pub fn stop(&self) {
         self.kept.lock().looked = None;
     }

@@ -7,7 +7,7 @@ use arrow_array::types::{Float64Type, Int64Type, UInt32Type};
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
-/// What the elements are.
+/// The type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     Bool,
@@ -19,7 +19,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// The elements of arrays of a type, by its number; those that clients send, too.
+    /// Returns the elements of arrays of a type, by its number; those that clients send, too.
     pub fn of_array(oid: u32) -> Option<Item> {
         Some(match oid {
             1000 => Item::Bool,
@@ -31,7 +31,7 @@ impl Item {
         })
     }
 
-    /// The elements of a list of the engine's, if it is one that becomes an array.
+    /// Returns the elements of a list of the engine's, if it is one that becomes an array.
     pub fn of_list(ty: &DataType) -> Option<Item> {
         let DataType::List(item) = ty else { return None };
         Some(match item.data_type() {
@@ -44,7 +44,7 @@ impl Item {
         })
     }
 
-    /// The number of the type of arrays of it.
+    /// Returns the number of the type of arrays of it.
     pub fn array_oid(self) -> u32 {
         match self {
             Item::Bool => 1000,
@@ -65,7 +65,7 @@ impl Item {
         }
     }
 
-    /// The name of the type of arrays of it.
+    /// Returns the name of the type of arrays of it.
     pub fn array_name(self) -> &'static str {
         match self {
             Item::Bool => "boolean[]",
@@ -100,7 +100,7 @@ fn shown(values: &ArrayRef, item: Item, place: usize) -> String {
     }
 }
 
-/// `{1,NULL,"a b"}`.
+/// Appends the text of an array: `{1,NULL,"a b"}`.
 fn text(out: &mut Vec<u8>, values: &ArrayRef, item: Item) {
     out.push(b'{');
     for place in 0..values.len() {
@@ -156,7 +156,7 @@ fn binary(out: &mut Vec<u8>, values: &ArrayRef, item: Item) {
     }
 }
 
-/// The elements of an array in its binary form, as texts.
+/// Returns the elements of an array in its binary form, as texts.
 pub fn of_binary(bytes: &[u8]) -> PgResult<Vec<Option<String>>> {
     let wrong = || PgError::new(code::BAD_BINARY, "these bytes are no array of one dimension in binary");
     let mut rest = bytes;
@@ -212,7 +212,7 @@ fn element_text(oid: u32, bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// The elements of `{1,NULL,"a b"}`.
+/// Returns the elements of `{1,NULL,"a b"}`.
 pub fn of_text(text: &str) -> PgResult<Vec<Option<String>>> {
     let shown: String = text.chars().take(60).collect();
     let wrong = || PgError::new(code::BAD_TEXT, format!("expected an array such as {{1,2}}, found '{shown}'"));

@@ -1,17 +1,21 @@
 //! Who a client is: SCRAM-SHA-256, by the verifiers of the users' file.
 //!
-//! A client whose name is not known has the same conversation as one with a wrong password, and hears the same.
+//! A client whose name is not known has the same conversation as one with a wrong password, and hears the same. On an
+//! encrypted connection a client may bind the conversation to the server's certificate (SCRAM-SHA-256-PLUS), so that
+//! nobody in between can pass it on.
 
 use super::backend;
 use super::connection::{Stop, read, write_all};
 use super::error::{PgError, code};
 use super::wire::Wire;
 use crate::socket::Socket;
-use crate::users::{Exchange, User, UsersFile, Verifier};
+use crate::users::{Binding, Exchange, User, UsersFile, Verifier};
 
 /// The longest message of a client within the conversation.
 const BYTES_MAX: usize = 10_000;
-const MECHANISM: &[u8] = b"SCRAM-SHA-256\0";
+/// The mechanism without a binding, and the one with.
+const PLAIN: &str = "SCRAM-SHA-256";
+const BOUND: &str = "SCRAM-SHA-256-PLUS";
 
 /// Asks a client for its password, without which it is not served; the user.
 pub async fn authenticate(
@@ -22,17 +26,24 @@ pub async fn authenticate(
     name: &str,
 ) -> Result<User, Stop> {
     let wrong = || PgError::fatal(code::WRONG_PASSWORD, format!("password authentication failed for user '{name}'"));
-    let broken =
-        || PgError::fatal(code::PROTOCOL_VIOLATION, "this is no message of SCRAM-SHA-256 without channel binding");
+    let broken = || PgError::fatal(code::PROTOCOL_VIOLATION, "this is no message of a mechanism that was offered");
     let users = users.current().map_err(|error| PgError::fatal(code::WRONG_PASSWORD, error.to_string()))?;
     let user = users.find(name);
-    let verifier = user.map_or_else(|| Verifier::of_nobody(name, &wire.own), |user| user.verifier());
+    let verifier = user.map_or_else(|| Verifier::of_nobody(name, &users.salts()), |user| user.verifier());
+    let end_point = stream.end_point().cloned();
+    let offered: &[&str] = if end_point.is_some() { &[BOUND, PLAIN] } else { &[PLAIN] };
     let mut out = Vec::new();
-    backend::ask_scram(&mut out);
+    backend::ask_scram(&mut out, offered);
     write_all(stream, &out, wire.limits.silence_max).await?;
     let first = message(stream, input).await?;
-    let first = initial(&first).ok_or_else(broken)?;
-    let exchange = Exchange::begin(first, verifier).ok_or_else(broken)?;
+    let (mechanism, first) = initial(&first).ok_or_else(broken)?;
+    let binding = match (mechanism, &end_point) {
+        (PLAIN, None) => Binding::None,
+        (PLAIN, Some(_)) => Binding::Offered,
+        (BOUND, Some(end_point)) => Binding::Used(end_point),
+        _ => return Err(broken().into()),
+    };
+    let exchange = Exchange::begin(first, verifier, binding).ok_or_else(broken)?;
     out.clear();
     backend::scram(&mut out, exchange.server_first(), false);
     write_all(stream, &out, wire.limits.silence_max).await?;
@@ -45,15 +56,16 @@ pub async fn authenticate(
     Ok(user.clone())
 }
 
-/// The text of SCRAM in a client's first message of it.
-fn initial(body: &[u8]) -> Option<&str> {
-    let rest = body.strip_prefix(MECHANISM)?;
+/// Returns the mechanism that a client has chosen, and the text of SCRAM in its first message of it.
+fn initial(body: &[u8]) -> Option<(&str, &str)> {
+    let end = body.iter().position(|&byte| byte == 0)?;
+    let (mechanism, rest) = (&body[..end], &body[end + 1..]);
     let (length, text) = rest.split_first_chunk::<4>()?;
     (u32::from_be_bytes(*length) as usize == text.len()).then_some(())?;
-    std::str::from_utf8(text).ok()
+    Some((std::str::from_utf8(mechanism).ok()?, std::str::from_utf8(text).ok()?))
 }
 
-/// The body of the next message, which must be one with a password.
+/// Returns the body of the next message, which must be one with a password.
 async fn message(stream: &mut Socket, input: &mut Vec<u8>) -> Result<Vec<u8>, Stop> {
     loop {
         if let Some(&[tag, a, b, c, d]) = input.first_chunk::<5>() {

@@ -1,4 +1,4 @@
-//! What the server sends, as bytes.
+//! Encoding of the messages that the server sends.
 
 use super::error::{PgError, Severity};
 use super::frontend::Form;
@@ -39,16 +39,16 @@ pub fn authenticated(out: &mut Vec<u8>) {
     message(out, b'R', |out| out.extend_from_slice(&[0; 4]));
 }
 
-/// Asks for the first message of SCRAM-SHA-256.
-pub fn ask_scram(out: &mut Vec<u8>) {
+/// Asks for the first message of SCRAM-SHA-256, by one of these mechanisms.
+pub fn ask_scram(out: &mut Vec<u8>, mechanisms: &[&str]) {
     message(out, b'R', |out| {
         out.extend_from_slice(&10u32.to_be_bytes());
-        text(out, "SCRAM-SHA-256");
+        mechanisms.iter().for_each(|mechanism| text(out, mechanism));
         out.push(0);
     });
 }
 
-/// What the server says within SCRAM: then another message follows, or none.
+/// Writes a message of the SCRAM exchange. After the last one the exchange is over; after any other the client answers.
 pub fn scram(out: &mut Vec<u8>, said: &str, is_last: bool) {
     message(out, b'R', |out| {
         out.extend_from_slice(&if is_last { 12u32 } else { 11 }.to_be_bytes());
@@ -56,7 +56,7 @@ pub fn scram(out: &mut Vec<u8>, said: &str, is_last: bool) {
     });
 }
 
-/// The newest minor version that is spoken, and options of the protocol that are not known.
+/// Appends the newest minor version that is spoken, and the options of the protocol that are not known.
 pub fn negotiate(out: &mut Vec<u8>, unknown: &[&str]) {
     message(out, b'v', |out| {
         out.extend_from_slice(&0u32.to_be_bytes());
@@ -112,7 +112,7 @@ pub fn suspended(out: &mut Vec<u8>) {
     message(out, b's', |_| {});
 }
 
-/// An event of what is listened to.
+/// Appends a notification: an event of a stream that is listened to.
 pub fn notification(out: &mut Vec<u8>, channel: &str, payload: &[u8]) {
     message(out, b'A', |out| {
         // No process of another has sent it.
@@ -134,11 +134,11 @@ pub fn parameters(out: &mut Vec<u8>, types: &[u32]) {
     });
 }
 
-/// The columns of rows, and the form of each.
+/// Appends the description of a result's columns, with the format of each.
 pub fn columns<'a>(out: &mut Vec<u8>, columns: &'a [Described], form: impl Fn(usize) -> Form) {
     let one = |out: &mut Vec<u8>, (place, column): (usize, &'a Described)| {
         text(out, &column.name);
-        // Of no table.
+        // The column belongs to no table: table number 0, column number 0.
         out.extend_from_slice(&[0; 6]);
         out.extend_from_slice(&column.ty.oid().to_be_bytes());
         out.extend_from_slice(&column.ty.size().to_be_bytes());
@@ -151,7 +151,7 @@ pub fn columns<'a>(out: &mut Vec<u8>, columns: &'a [Described], form: impl Fn(us
     });
 }
 
-/// A row: `value` appends the bytes of a column and says whether there is a value.
+/// Appends a row: `value` appends the bytes of a column and says whether there is a value.
 pub fn row(out: &mut Vec<u8>, count: usize, mut value: impl FnMut(&mut Vec<u8>, usize) -> bool) {
     message(out, b'D', |out| {
         out.extend_from_slice(&(count as u16).to_be_bytes());
@@ -183,7 +183,7 @@ pub fn error(out: &mut Vec<u8>, error: &PgError) {
     message(out, b'E', |out| answer_fields(out, &fields));
 }
 
-/// What a client should know, and goes on.
+/// Writes a warning: the statement has succeeded, and the client shows or logs the message.
 pub fn warning(out: &mut Vec<u8>, code: &str, said: &str) {
     let fields = [(b'S', Some("WARNING")), (b'V', Some("WARNING")), (b'C', Some(code)), (b'M', Some(said))];
     message(out, b'N', |out| answer_fields(out, &fields));

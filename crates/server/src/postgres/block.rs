@@ -15,15 +15,15 @@ const NAMED_MAX: usize = 10;
 /// The most savepoints at once.
 const SAVEPOINTS_MAX: usize = 1_000;
 
-/// What the reads of a block share.
+/// The snapshot from which all reads of a block are answered.
 #[derive(Default)]
 pub enum Shared {
-    /// There was no read yet.
+    /// No snapshot: there was no read yet.
     #[default]
     None,
-    /// Until then, if nothing reads it before.
+    /// A snapshot, and the time when it is given up if nothing reads it before.
     Held(Arc<Snapshot>, Instant),
-    /// Nothing has read it for too long.
+    /// The snapshot was given up, as nothing had read it for too long.
     GivenUp,
 }
 
@@ -42,7 +42,7 @@ struct Open {
     named: Vec<String>,
     /// The names of savepoints, with the number of calls that had committed before.
     savepoints: Vec<(String, usize)>,
-    /// What its reads share.
+    /// The snapshot that its reads share.
     shared: Shared,
 }
 
@@ -55,7 +55,7 @@ impl Block {
         }
     }
 
-    /// Opens a block; whether there was none.
+    /// Opens a block. Returns false if one was already open.
     pub fn begin(&mut self, is_read_only: bool) -> bool {
         let is_new = self.open.is_none();
         let open = self.open.get_or_insert_default();
@@ -63,19 +63,19 @@ impl Block {
         is_new
     }
 
-    /// Says whether the open block only reads. Without one it says nothing.
+    /// Sets whether the open block is read only. Without an open block it does nothing.
     pub fn read_only(&mut self, is_read_only: bool) {
         if let Some(open) = &mut self.open {
             open.is_read_only = is_read_only;
         }
     }
 
-    /// Closes it; whether there was one.
+    /// Closes the block. Returns false if none was open.
     pub fn commit(&mut self) -> bool {
         self.open.take().is_some()
     }
 
-    /// Closes it; whether there was one. Fails if something of it has committed.
+    /// Closes the block, and undoes nothing: fails if a call in it has committed. Returns false if none was open.
     pub fn rollback(&mut self) -> PgResult<bool> {
         let Some(open) = self.open.take() else { return Ok(false) };
         open.check_undone(0)?;
@@ -109,12 +109,12 @@ impl Block {
         Ok(())
     }
 
-    /// What the reads of the open block share.
+    /// Returns the snapshot that the reads of the open block share; None without an open block.
     pub fn shared(&mut self) -> Option<&mut Shared> {
         self.open.as_mut().map(|open| &mut open.shared)
     }
 
-    /// When what they share is given up.
+    /// Returns the time when the shared snapshot is given up, unless a read comes before; None if there is no snapshot.
     pub fn gives_up(&self) -> Option<Instant> {
         match self.open.as_ref()?.shared {
             Shared::Held(_, until) => Some(until),
@@ -122,14 +122,14 @@ impl Block {
         }
     }
 
-    /// Gives it up.
+    /// Gives the shared snapshot up.
     pub fn give_up(&mut self) {
         if let Some(open) = &mut self.open {
             open.shared = Shared::GivenUp;
         }
     }
 
-    /// An error fails a block.
+    /// Marks the open block as failed, after an error.
     pub fn fail(&mut self) {
         if let Some(open) = &mut self.open {
             open.has_failed = true;
@@ -137,7 +137,7 @@ impl Block {
         }
     }
 
-    /// Whether statements other than its end may run.
+    /// Checks that statements may run: in a failed block only those that end it may.
     pub fn check(&self) -> PgResult<()> {
         match self.status() {
             Status::Failed => {
@@ -148,7 +148,7 @@ impl Block {
         }
     }
 
-    /// Whether calls may be made.
+    /// Checks that a call is allowed: the block, or the session outside of one, is not read only.
     pub fn check_call(&self, default_read_only: bool) -> PgResult<()> {
         let is_read_only = self.open.as_ref().map_or(default_read_only, |open| open.is_read_only);
         match is_read_only {
@@ -169,7 +169,7 @@ impl Block {
 
     fn note(&mut self, call: String) {
         let Some(open) = &mut self.open else { return };
-        // What is read after a call contains it.
+        // A read after a call must see it, so the next read takes a new snapshot.
         open.shared = Shared::None;
         open.committed += 1;
         open.named.push(call);
@@ -190,7 +190,7 @@ impl Open {
         self.savepoints.iter().rposition(|(other, _)| other == name).ok_or_else(none)
     }
 
-    /// Whether nothing was committed but this number of calls.
+    /// Checks that no call has committed since the block had `before` committed calls; the error names those that have.
     fn check_undone(&self, before: usize) -> PgResult<()> {
         let count = self.committed - before;
         if count == 0 {

@@ -1,4 +1,4 @@
-//! What can be called and read, by name.
+//! The catalog: the procedures that can be called and the tables that can be read, by name.
 
 use super::backend::Described;
 use super::types;
@@ -19,7 +19,7 @@ pub struct Procedure {
     pub fields: Vec<Field>,
     /// The number of the key.
     pub key: Option<usize>,
-    /// What it returns; none if it never returns anything.
+    /// The fields of the record it returns; empty if it never returns one.
     pub returns: Vec<Field>,
 }
 
@@ -33,18 +33,20 @@ pub struct Table {
     pub key: Vec<usize>,
 }
 
-/// All of them.
+/// The procedures, tables and streams of an application.
 #[derive(Debug)]
 pub struct Catalog {
-    /// In the order of [`Calls::procedures`].
+    /// The procedures, in the order of [`Calls::procedures`].
     pub procedures: Vec<Procedure>,
+    /// The procedure that makes a savepoint; it is no transaction of the application.
+    pub keep: Procedure,
     pub tables: Vec<Table>,
     /// The streams that can be listened to.
     pub streams: Vec<(String, StreamId)>,
 }
 
 impl Catalog {
-    /// Those of a session.
+    /// Makes the catalog of a session.
     pub fn of(session: &Session, calls: &Calls) -> Catalog {
         let program = session.engine().program();
         let procedures = calls.procedures().enumerate().map(|(number, (name, schema))| {
@@ -70,27 +72,38 @@ impl Catalog {
         let stream =
             |stream: &tidemill_plan::Stream| (stream.name.clone(), session.stream(&stream.name).expect("it is there"));
         let streams = index::streams(program).map(stream).collect();
-        Catalog { procedures: procedures.collect(), tables: tables.collect(), streams }
+        Catalog { keep: keep(), procedures: procedures.collect(), tables: tables.collect(), streams }
     }
 
-    /// The names of the procedures.
+    /// Returns the names of the procedures.
     pub fn procedure_names(&self) -> String {
         listed(self.procedures.iter().map(|procedure| &*procedure.name))
     }
 
-    /// The names of the tables.
+    /// Returns the names of the tables.
     pub fn table_names(&self) -> String {
         listed(self.tables.iter().map(|table| &*table.name))
     }
 }
 
-/// Names, or a word for none.
+/// Returns `tidemill_savepoint(name)`.
+pub(super) fn keep() -> Procedure {
+    let field = |name, ty, nullable| Field::scalar(name, ColumnType { ty, nullable });
+    Procedure {
+        name: "tidemill_savepoint".into(),
+        fields: vec![field("name", Type::Str, true)],
+        key: None,
+        returns: vec![field("savepoint", Type::Str, false), field("epoch", Type::Int, false)],
+    }
+}
+
+/// Returns the names as a text, or a word for none.
 pub fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A field as a column of rows.
+/// Returns a field as a column of rows.
 pub fn described(field: &Field) -> Described {
     Described { name: field.name.clone(), ty: types::of_field(&field.ty) }
 }

@@ -16,14 +16,17 @@ use super::authenticate::authenticate;
 use super::backend::{self, Status};
 use super::block::Block;
 use super::error::{PgError, PgResult, Severity, code};
-use super::frontend::{self, First, Message};
+use super::frontend::{self, First, Message, Target};
+use super::memory::Memory;
 use super::queue::Queue;
 use super::settings::Settings;
 use super::statement::Prepared;
 use super::wire::Wire;
-use crate::calls::Turn;
+use crate::connections::Place;
 use crate::follow::{Heard, Listener};
+use crate::shares::{Client, Who};
 use crate::socket::Socket;
+use crate::turns::Turn;
 use crate::users::{RIGHTS_MAX, Right, Rights};
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, pending, poll_fn};
@@ -44,16 +47,18 @@ const CALLS_MAX: usize = 1_000;
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// The bytes that are written before there is more.
 pub const WRITE_BYTES: usize = 1 << 16;
-/// How long a client may take to hear why it is not served any more.
+/// The time that a client has to read why it is refused or disconnected.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
-/// How long a client without a call is waited for at the end.
+/// The time that a client has to read that its connection is closed in favour of another client.
+const MAKES_WAY: Duration = Duration::from_millis(100);
+/// The time that an idle client is given, when the server ends, to send another query or say goodbye.
 const GOODBYE: Duration = Duration::from_millis(200);
 /// The bytes that are read at once.
 const READ_BYTES: usize = 1 << 14;
 
 pub const CLOSING: &str = "the server is about to end; connect again when it is back";
 
-/// Why a message is not handled to its end.
+/// The reason why a message is not handled to its end.
 #[derive(Debug)]
 pub enum Stop {
     Error(PgError),
@@ -61,6 +66,8 @@ pub enum Stop {
     Gone,
     /// The client has said goodbye.
     Terminated,
+    /// Another client gets its place.
+    MakesWay,
 }
 
 impl From<PgError> for Stop {
@@ -75,7 +82,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// What a connection has waited for.
+/// An event that ends a connection's wait.
 enum Event {
     Input,
     /// Nothing more comes in.
@@ -85,8 +92,10 @@ enum Event {
     /// A call has had the time that its client gives it.
     Late,
     Closing,
-    /// What the reads of the block share is not kept any longer.
+    /// The snapshot that the block's reads share has not been read for too long.
     GivesUp,
+    /// Another client gets its place.
+    MakesWay,
     /// Events of what is listened to.
     Heard(String, Heard),
 }
@@ -96,55 +105,80 @@ pub struct Connection {
     stream: Socket,
     pub wire: Arc<Wire>,
     closes: watch::Receiver<bool>,
-    /// What has come and is not handled.
+    /// Bytes that have come in and are not handled yet.
     input: Vec<u8>,
-    /// When the message that has come in part was to be there.
+    /// Deadline for the rest of a partly received message.
     whole_by: Option<Instant>,
     pub queue: Queue,
     pub statements: HashMap<String, Arc<Prepared>>,
     pub portals: HashMap<String, super::portal::Portal>,
+    /// The memory that statements and portals take.
+    pub memory: Memory,
     pub settings: Settings,
-    /// What is listened to, by name.
+    /// Subscriptions by `LISTEN`, by the name of the channel.
     pub listeners: BTreeMap<String, Listener>,
     pub block: Block,
     pub turn: Turn,
+    place: Place,
     pub process: i32,
     pub user: String,
-    /// What the user may do, as of this time.
+    /// The rights of the user, as they were at `rights_at`.
     pub rights: Rights,
     rights_at: Instant,
-    /// What its secret was checked by.
+    /// The SCRAM verifier that the user's password was checked with.
     scram: String,
     pub database: String,
-    /// Rung by who cancels.
+    /// The bell that a cancel request rings.
     bell: Arc<Notify>,
-    /// Until when the client waits for the statement that is handled.
+    /// Deadline for the statement that is handled, by the client's `statement_timeout`.
     pub until: Option<Instant>,
-    /// After an error: up to the end of the unit.
+    /// A flag: whether messages are skipped up to the end of the unit, after an error.
     skips: bool,
-    /// Where the server is about to end: until when the client may ask.
+    /// Deadline for the client's next request, once the server is about to end.
     goodbye: Option<Instant>,
 }
 
-/// Serves a client from the first message to the end.
-pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<bool>) {
+/// An identified client.
+struct Known {
+    first: Introduction,
+    user: String,
+    rights: Rights,
+    scram: String,
+}
+
+/// Hears who a client is; none if there is nothing to serve. An error is the last that it hears.
+async fn introduced(stream: &mut Socket, wire: &Wire, input: &mut Vec<u8>) -> Result<Option<Known>, Stop> {
     let patience = wire.limits.silence_max;
-    let mut input = Vec::new();
-    let first = match timeout(patience, start(&mut stream, &wire, &mut input)).await {
-        Ok(Ok(Some(first))) => first,
-        Ok(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
-        // The client has gone, has canceled another, or says nothing.
-        _ => return,
-    };
+    let gone = |_| Stop::Gone;
+    // The client has canceled another, or says nothing.
+    let Some(first) = timeout(patience, start(stream, wire, input)).await.map_err(gone)?? else { return Ok(None) };
     let user = first.value("user").unwrap_or("nobody").to_owned();
     let (rights, scram) = match &wire.users {
         None => (Rights::all(), String::new()),
-        Some(users) => match timeout(patience, authenticate(&mut stream, &mut input, &wire, users, &user)).await {
-            Ok(Ok(user)) => (user.rights.clone(), user.scram().to_owned()),
-            Ok(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
-            _ => return,
-        },
+        Some(users) => {
+            let known = timeout(patience, authenticate(stream, input, wire, users, &user)).await.map_err(gone)??;
+            (known.rights.clone(), known.scram().to_owned())
+        }
     };
+    Ok(Some(Known { first, user, rights, scram }))
+}
+
+/// Serves a client from the first message to the end.
+pub async fn serve(mut stream: Socket, wire: Arc<Wire>, (place, address): (Place, Who), closes: watch::Receiver<bool>) {
+    let patience = wire.limits.silence_max;
+    let mut input = Vec::new();
+    let introduced = place.or_makes_way(introduced(&mut stream, &wire, &mut input)).await;
+    let Known { first, user, rights, scram } = match introduced {
+        Some(Ok(Some(known))) => known,
+        Some(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
+        // The client has gone, or another has its place.
+        _ => return,
+    };
+    let who = if wire.users.is_some() { Who::User(user.as_str().into()) } else { address };
+    if !place.belongs_to(&who) {
+        return say_last(&mut stream, &super::full(&wire), patience).await;
+    }
+    let client = Client::postgres(who);
     let bell = Arc::new(Notify::new());
     let (process, secret) = wire.enter(bell.clone());
     let database = first.value("database").unwrap_or(&user).to_owned();
@@ -156,10 +190,12 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<
         queue: Queue::default(),
         statements: HashMap::new(),
         portals: HashMap::new(),
+        memory: Memory::new(&wire.prepared, &client, wire.limits.prepared_bytes_max),
         settings: Settings::of(user.clone(), &first.parameters),
         listeners: BTreeMap::new(),
         block: Block::default(),
-        turn: Turn::default(),
+        turn: Turn::first(client),
+        place,
         process,
         user,
         rights,
@@ -173,15 +209,19 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, closes: watch::Receiver<
         wire: wire.clone(),
     };
     connection.greet(&first, secret);
-    if let Err(Stop::Error(error)) = connection.run().await {
-        backend::error(&mut connection.queue.output, &error);
-        let _ = connection.write().await;
-        connection.linger().await;
+    match connection.run().await {
+        Err(Stop::MakesWay) => connection.make_way().await,
+        Err(Stop::Error(error)) => {
+            backend::error(&mut connection.queue.output, &error);
+            let _ = connection.write().await;
+            connection.linger().await;
+        }
+        _ => {}
     }
     wire.leave(process);
 }
 
-/// What a client says at the start.
+/// The first message of a client.
 struct Introduction {
     minor: u16,
     parameters: Vec<(String, String)>,
@@ -216,7 +256,7 @@ async fn start(stream: &mut Socket, wire: &Wire, input: &mut Vec<u8>) -> Result<
             First::Tls => match &wire.tls {
                 Some(tls) => {
                     stream.write_all(b"S").await?;
-                    stream.encrypt(&tls.acceptor()).await?;
+                    stream.encrypt(tls.certificate()).await?;
                 }
                 None => stream.write_all(b"N").await?,
             },
@@ -254,7 +294,7 @@ fn poll_read(stream: &mut Socket, cx: &mut Context<'_>, input: &mut Vec<u8>) -> 
     })
 }
 
-/// Writes all bytes, unless the client takes none for so long.
+/// Writes all bytes, unless the client takes none for this time.
 pub async fn write_all(stream: &mut Socket, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     let late = |_| io::ErrorKind::TimedOut;
     while !bytes.is_empty() {
@@ -307,7 +347,7 @@ impl Connection {
             let was_stopped = match self.handle_all().await {
                 Ok(()) => !self.has_room(),
                 Err(Stop::Error(error)) => {
-                    // What was asked before is answered first.
+                    // Requests before the one with the error are answered first.
                     self.settle().await?;
                     return Err(error.into());
                 }
@@ -338,7 +378,11 @@ impl Connection {
                 // Messages are left that have come.
                 continue;
             }
-            match self.wait(self.has_room() && !is_closing).await? {
+            self.rests();
+            let event = self.wait(self.has_room() && !is_closing).await?;
+            self.place.is_busy();
+            match event {
+                Event::MakesWay => return Err(Stop::MakesWay),
                 Event::End => return self.finish().await,
                 Event::Input | Event::Outcome | Event::Closing => {}
                 Event::Cancel => self.queue.cancel(),
@@ -349,7 +393,23 @@ impl Connection {
         }
     }
 
-    /// Whether the user is still one, and what it may do now: the file of users changes while they are connected.
+    /// Marks the connection as silent if it waits for the next message, so that another client may get its place; not
+    /// in a block, nor while it listens.
+    fn rests(&self) {
+        let is_idle = self.queue.is_settled() && self.block.status() == Status::Idle && self.listeners.is_empty();
+        if is_idle {
+            self.place.is_silent();
+        }
+    }
+
+    /// Tells the client that another one gets its place.
+    async fn make_way(&mut self) {
+        let error = PgError::fatal(code::IDLE, "all connections are taken, and this one is needed for another client");
+        say_last(&mut self.stream, &error, MAKES_WAY).await;
+    }
+
+    /// Checks that the user still exists, and takes its rights of now: the file of users may change while a client is
+    /// connected.
     fn check_user(&mut self) -> PgResult<()> {
         let Some(file) = self.wire.users.as_ref().filter(|_| self.rights_at.elapsed() >= RIGHTS_MAX) else {
             return Ok(());
@@ -364,7 +424,7 @@ impl Connection {
         }
     }
 
-    /// Whether the user may do something.
+    /// Checks that the user has a right.
     pub fn may(&self, right: Right, name: &str) -> PgResult<()> {
         match self.rights.refusal(&self.user, right, name) {
             None => Ok(()),
@@ -372,7 +432,7 @@ impl Connection {
         }
     }
 
-    /// Whether more may be asked.
+    /// Returns whether more requests may be read: the limits of queued calls and bytes are not reached.
     fn has_room(&self) -> bool {
         self.queue.calls() < CALLS_MAX && self.queue.bytes() < QUEUED_BYTES_MAX
     }
@@ -453,11 +513,12 @@ impl Connection {
         }
     }
 
-    /// The client waits for the end of what it has asked together.
+    /// Makes the client wait for the end of the messages that it has sent together.
     fn end_unit(&mut self) {
         let status = self.block.status();
         if status == Status::Idle {
             self.portals.clear();
+            self.memory.forget_all(Target::Portal);
         }
         self.queue.ready(status);
     }
@@ -475,6 +536,7 @@ impl Connection {
             match self.wait(false).await? {
                 Event::Cancel => self.queue.cancel(),
                 Event::Late => self.queue.cancel_late(Instant::now()),
+                Event::MakesWay => return Err(Stop::MakesWay),
                 _ => {}
             }
         }
@@ -486,7 +548,7 @@ impl Connection {
         Ok(self.write().await?)
     }
 
-    /// The time of a statement begins.
+    /// Begins to count the time of a statement.
     pub fn begin_statement(&mut self) {
         self.until = self.settings.statement_time_max().map(|time| Instant::now() + time);
     }
@@ -513,6 +575,7 @@ impl Connection {
 
     async fn wait(&mut self, takes_input: bool) -> Result<Event, Stop> {
         let (bell, mut closes) = (self.bell.clone(), self.closes.clone());
+        let mut makes_way = pin!(self.place.makes_way());
         let (stream, input) = (&mut self.stream, &mut self.input);
         let (queue, listeners) = (&mut self.queue, &mut self.listeners);
         let is_closing = self.wire.stopping.load(Ordering::Acquire);
@@ -538,6 +601,9 @@ impl Connection {
                         return Poll::Ready(Ok(Event::Heard(channel.clone(), heard)));
                     }
                 }
+            }
+            if makes_way.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Event::MakesWay));
             }
             if gives_up.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::GivesUp));

@@ -10,6 +10,8 @@ use super::given::Given;
 use super::portal::{Bound, Portal, Rows};
 use super::statement::ForEngine;
 use super::types::PgType;
+use super::understand;
+use super::words::Words;
 use crate::queries::{NotAsked, Queried, Query, QueryError, QueryForm};
 use crate::rows::{plain_rows, plain_schema};
 use crate::users::Right;
@@ -17,11 +19,13 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema};
 use arrow_select::concat::concat_batches;
 use serde_json::{Value, json};
+use sqlparser::tokenizer::Token;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Type};
 
 impl Connection {
-    /// The columns of a query, given the types of its parameters.
+    /// Returns the columns of a query, given the types of its parameters.
     pub async fn columns_of(&mut self, query: &ForEngine, parameters: &[u32]) -> PgResult<Vec<Described>> {
         let sample = |&oid: &u32| sample(PgType::of_oid(oid).expect("it was checked when the statement was read"));
         let samples: Vec<Given> = parameters.iter().map(sample).collect();
@@ -29,7 +33,7 @@ impl Connection {
         Ok(rows_of(&queried)?.described())
     }
 
-    /// The rows of a query.
+    /// Returns the rows of a query.
     pub async fn answered(&mut self, query: &ForEngine, portal: &Portal) -> PgResult<Rows> {
         let Bound::Parameters(parameters) = portal.bound.clone() else { unreachable!("a query has parameters") };
         let queried = self.engine(query, parameters, QueryForm::Lists).await?;
@@ -39,7 +43,7 @@ impl Connection {
             .prepared
             .columns
             .as_ref()
-            .is_some_and(|told| told.iter().map(|c| c.ty).ne(columns.iter().map(|c| c.ty)))
+            .is_some_and(|told| told.iter().map(|c| c.ty.bare()).ne(columns.iter().map(|c| c.ty.bare())))
         {
             let message = "with these values the columns have other types than the statement; cast its parameters";
             return Err(PgError::new(code::WRONG_TYPE, message));
@@ -48,20 +52,30 @@ impl Connection {
     }
 
     async fn engine(&mut self, query: &ForEngine, parameters: String, form: QueryForm) -> PgResult<Queried> {
-        let ForEngine { sql, statement, refusal } = query;
+        let ForEngine { sql, refusal } = query;
         let wire = self.wire.clone();
-        let Rewritten { sql: other, needs_catalogs, named } =
-            catalogs::rewritten(statement, &wire.catalog, &|constant| self.value(constant))?;
+        let (facts, own) = (self.facts(), wire.clone());
+        let words = Words::of(sql)?;
+        let mentioned = mentioned(&wire.catalog, &words);
+        let rewritten = words.with(move |statements| {
+            let statement = understand::single(statements)?.expect("a query is no empty text");
+            catalogs::rewritten(statement, &own.catalog, &|constant| facts.value(constant))
+        });
+        let Rewritten { sql: other, needs_catalogs, named } = rewritten.await??;
         for name in &named {
             self.may(Right::Read, name)?;
+            self.may(Right::Query, name)?;
         }
         let sql = other.unwrap_or_else(|| sql.clone());
-        let names = wire.catalog.tables.iter().map(|table| &table.name);
-        let tables = names.filter(|name| self.rights.has(Right::Read, name)).cloned().collect();
-        let setup = needs_catalogs.then(|| wire.catalogs.clone());
+        // Tables that the query names within strings or casts are made available, too, if the user may read them.
+        let may = |name: &String| self.rights.has(Right::Read, name) && self.rights.has(Right::Query, name);
+        let tables = mentioned.into_iter().chain(named).filter(may).collect::<BTreeSet<_>>().into_iter().collect();
+        let setup = needs_catalogs.then(|| wire.catalogs_for(&self.rights));
         // Columns are those of any epoch.
         let at = if form == QueryForm::Columns { None } else { self.snapshot().await? };
-        let asked = wire.queries.ask(Query { sql, parameters: Some(parameters), form, setup, tables }, at);
+        let query = Query { sql, parameters: Some(parameters), form, setup, tables };
+        let client = self.turn.client.clone();
+        let asked = wire.queries.ask(&client, query, at);
         self.answer(asked).await?.map_err(|error| match error {
             NotAsked::Busy => PgError::busy("too many queries run and wait"),
             NotAsked::Failed(QueryError::Refused(why)) => match call_within(&wire.catalog, &why) {
@@ -74,7 +88,16 @@ impl Connection {
     }
 }
 
-/// What a query gives as rows to send: values of Tidemill's types, and lists as they are.
+/// Returns the tables that the words of a query mention; all where it has a query as a text.
+fn mentioned(catalog: &Catalog, words: &Words) -> Vec<String> {
+    let words: Vec<&str> =
+        words.tokens().filter_map(|t| if let Token::Word(w) = t { Some(&*w.value) } else { None }).collect();
+    let has = |name: &str| words.iter().any(|word| word.eq_ignore_ascii_case(name));
+    let has_text = has("query") || has("query_table");
+    catalog.tables.iter().map(|table| &table.name).filter(|name| has_text || has(name)).cloned().collect()
+}
+
+/// Converts the result of a query to rows to send: values of Tidemill's types, and lists as they are.
 fn rows_of(queried: &Queried) -> PgResult<Rows> {
     let wrong = |why: String| PgError::new(code::WRONG_TYPE, why);
     let whole = concat_batches(&queried.schema, &queried.batches).map_err(|error| wrong(error.to_string()))?;
@@ -114,7 +137,7 @@ fn rows_of(queried: &Queried) -> PgResult<Rows> {
     Ok(Rows { batch, fields, columns, next: 0, end })
 }
 
-/// The procedure that the engine was to call, if it says that it has no such function.
+/// Returns the procedure that the engine was to call, if it says that it has no such function.
 fn call_within<'a>(catalog: &'a Catalog, why: &str) -> Option<&'a str> {
     let (kind, rest) = why.split_once(" Function with name ")?;
     let name = rest.split_once(" does not exist")?.0.trim_matches('"');
@@ -130,7 +153,8 @@ fn stands_alone(procedure: &str) -> PgError {
     PgError::new(code::NOT_SUPPORTED, message).hint(hint)
 }
 
-/// What the engine says, unless more was known before.
+/// Returns the error for a query that the engine refuses: its own message, unless the first check knew a more precise
+/// reason.
 fn refused(refusal: &PgError, why: String) -> PgError {
     let is_known = refusal.code != code::NOT_SUPPORTED;
     let code = match why.split_once(" Error:").map(|(kind, _)| kind) {
@@ -147,7 +171,7 @@ fn refused(refusal: &PgError, why: String) -> PgError {
     PgError::new(code, why)
 }
 
-/// Values as the parameters of a query.
+/// Returns values as the parameters of a query, in JSON.
 pub fn parameters(values: &[Given]) -> String {
     let value = |given: &Given| match given {
         Given::Null => Value::Null,
@@ -164,7 +188,7 @@ pub fn parameters(values: &[Given]) -> String {
     Value::Array(values.iter().map(value).collect()).to_string()
 }
 
-/// Some value of a type, to find out what columns a query has.
+/// Returns an arbitrary value of a type, with which a query is described: that shows the columns of its result.
 fn sample(ty: PgType) -> Given {
     match ty {
         PgType::Bool => Given::Bool(false),

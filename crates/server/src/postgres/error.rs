@@ -1,6 +1,6 @@
 //! Errors as the protocol has them: a code of five characters, a message, perhaps a detail and a hint.
 
-use crate::slots::RETRY_SECONDS;
+use crate::shares::RETRY_SECONDS;
 
 /// Codes of PostgreSQL (its manual, appendix A).
 pub mod code {
@@ -41,11 +41,12 @@ pub mod code {
     pub const CANCELED: &str = "57014";
     pub const CLOSING: &str = "57P01";
     pub const SNAPSHOT_TOO_OLD: &str = "72000";
+    pub const IDLE: &str = "57P05";
     pub const RUN_OVER: &str = "57P03";
     pub const ABORTED: &str = "P0001";
 }
 
-/// Whether the connection goes on after an error.
+/// The consequence of an error: after `Error` the connection goes on, after `Fatal` it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     Error,
@@ -60,36 +61,36 @@ pub struct PgError {
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
-    /// The argument or column that it is about.
+    /// The argument or column in which the error lies.
     pub column: Option<String>,
 }
 
-/// What may fail.
+/// The result of an operation that fails with an error for the client.
 pub type PgResult<T> = Result<T, PgError>;
 
 impl PgError {
-    /// After which the connection goes on.
+    /// Makes an error after which the connection goes on.
     pub fn new(code: &'static str, message: impl Into<String>) -> PgError {
         let message = message.into();
         PgError { severity: Severity::Error, code, message, detail: None, hint: None, column: None }
     }
 
-    /// After which the connection ends.
+    /// Makes an error after which the connection ends.
     pub fn fatal(code: &'static str, message: impl Into<String>) -> PgError {
         PgError { severity: Severity::Fatal, ..PgError::new(code, message) }
     }
 
-    /// Over a limit that others have reached; it may be asked again.
+    /// Makes an error for a limit that other clients have reached; the request may be repeated.
     pub fn busy(message: impl Into<String>) -> PgError {
         PgError::new(code::OVER_LIMIT, message).again()
     }
 
-    /// The same, with the hint that this was not done, and when it may be asked again.
+    /// Adds the hint that the request was not carried out, and when to try again.
     pub fn again(self) -> PgError {
         self.hint(format!("this was not done; try again after {RETRY_SECONDS} s"))
     }
 
-    /// What SQL has and this server does not.
+    /// Returns the error for a feature of SQL that this server does not have.
     pub fn not_supported(what: impl std::fmt::Display) -> PgError {
         PgError::new(code::NOT_SUPPORTED, format!("not supported yet: {what}"))
     }

@@ -1,22 +1,24 @@
-//! What the messages of a client do.
+//! Execution of a client's messages.
 
 use super::backend::{self, Described, Status};
 use super::connection::{CLOSING, Connection, Stop, WRITE_BYTES};
 use super::error::{PgError, PgResult, code};
+use super::facts::Facts;
 use super::frontend::{Bind, Form, Message, Target, form_of};
 use super::given::Given;
+use super::memory;
 use super::portal::{Bound, Portal, Rows};
 use super::queue::{NoOutcome, Waiting};
 use super::reply::{self, CallShape};
-use super::settings::SERVER_VERSION;
-use super::statement::{Constant, Fact, Prepared, Read, Statement, Values};
+use super::statement::{Constant, Prepared, Read, Statement, Values};
 use super::types::PgType;
-use super::understand;
 use crate::calls::{Made, Refused, Wanted};
+use crate::savepoints::{BUSY, NoSavepoint};
 use crate::users::Right;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use tidemill_model::arrow::batch_of;
+use tidemill_model::{Schema, Value};
 use tidemill_runtime::{BadRecord, RequestKey};
 use tokio::sync::oneshot;
 
@@ -24,27 +26,25 @@ use tokio::sync::oneshot;
 const NAMED_MAX: usize = 1_000;
 
 impl Connection {
-    /// A simple query: all its statements, up to the first error.
+    /// Runs a simple query: all its statements, up to the first error.
     pub async fn simple(&mut self, text: &str) -> Result<(), Stop> {
         self.settle().await?;
-        self.statements.remove("");
-        self.portals.remove("");
-        let statements = understand::parse(text)?;
+        self.remove(Target::Statement, "");
+        self.remove(Target::Portal, "");
+        let wire = self.wire.clone();
+        let statements = wire.statements(text).await?;
         if statements.is_empty() {
             backend::empty_query(self.queue.out());
         }
-        for statement in &statements {
-            let own = statement.to_string();
-            let sql = if statements.len() == 1 { text } else { &own };
-            let for_engine = self.wire.for_engine(sql);
-            let prepared = Arc::new(understand::prepare(&self.wire.catalog, Some(statement), &[], for_engine)?);
+        for prepared in statements {
+            let prepared = prepared?;
             let mut portal = Portal::new(&self.wire, &prepared, &Values::none(), Vec::new())?;
             self.execute(&mut portal, 0, true).await?;
         }
         Ok(())
     }
 
-    /// A message of the extended protocol.
+    /// Handles a message of the extended protocol.
     pub async fn extended(&mut self, message: Message) -> Result<(), Stop> {
         match message {
             Message::Parse { name, query, types } => self.parse(name, &query, &types).await?,
@@ -59,15 +59,26 @@ impl Connection {
                 done?;
             }
             Message::Close(target, name) => {
-                match target {
-                    Target::Statement => _ = self.statements.remove(&name),
-                    Target::Portal => _ = self.portals.remove(&name),
-                }
+                self.remove(target, &name);
                 backend::close_complete(self.queue.out());
             }
             other => unreachable!("{other:?} is handled elsewhere"),
         }
         Ok(())
+    }
+
+    /// Removes a statement or portal, if it is there.
+    fn remove(&mut self, target: Target, name: &str) {
+        match target {
+            Target::Statement => _ = self.statements.remove(name),
+            Target::Portal => _ = self.portals.remove(name),
+        }
+        self.memory.forget(target, name);
+    }
+
+    fn remove_statements(&mut self) {
+        self.statements.clear();
+        self.memory.forget_all(Target::Statement);
     }
 
     async fn parse(&mut self, name: String, text: &str, types: &[u32]) -> PgResult<()> {
@@ -78,13 +89,15 @@ impl Connection {
             return Err(PgError::new(code::OVER_LIMIT, format!("there are {NAMED_MAX} statements; close some")));
         }
         self.begin_statement();
-        let mut prepared = self.wire.prepare(text, types)?;
+        let wire = self.wire.clone();
+        let mut prepared = wire.prepare(text, types).await?;
         if let Statement::Query(query) = &prepared.statement {
             let columns = Some(self.columns_of(query, &prepared.parameters).await?);
             let Prepared { statement, parameters, names, .. } = &*prepared;
             let (statement, parameters) = (statement.clone(), parameters.clone());
             prepared = Arc::new(Prepared { statement, parameters, names: names.clone(), columns });
         }
+        self.memory.keep(Target::Statement, &name, memory::of_statement(&prepared, text))?;
         self.statements.insert(name, prepared);
         backend::parse_complete(self.queue.out());
         Ok(())
@@ -105,6 +118,7 @@ impl Connection {
         }
         let values = Values::of(&prepared, &bind)?;
         let portal = Portal::new(&self.wire, &prepared, &values, bind.results)?;
+        self.memory.keep(Target::Portal, &bind.portal, memory::of_portal(portal.bound.bytes()))?;
         self.portals.insert(bind.portal, portal);
         backend::bind_complete(self.queue.out());
         Ok(())
@@ -159,13 +173,22 @@ impl Connection {
                 match &prepared.statement {
                     Statement::Read(read) => {
                         if portal.rows.is_none() {
-                            portal.rows = Some(self.rows(read, &portal.bound).await?);
+                            let rows = self.rows(read, &portal.bound).await?;
+                            portal.hold(&self.wire, &self.turn.client, rows)?;
                         }
                         self.send(portal, rows_max, is_simple).await
                     }
                     Statement::Query(query) => {
                         if portal.rows.is_none() {
-                            portal.rows = Some(self.answered(query, portal).await?);
+                            let rows = self.answered(query, portal).await?;
+                            portal.hold(&self.wire, &self.turn.client, rows)?;
+                        }
+                        self.send(portal, rows_max, is_simple).await
+                    }
+                    Statement::Keep(_, columns) => {
+                        if portal.rows.is_none() {
+                            let rows = self.kept(columns, &portal.bound).await?;
+                            portal.hold(&self.wire, &self.turn.client, rows)?;
                         }
                         self.send(portal, rows_max, is_simple).await
                     }
@@ -237,13 +260,14 @@ impl Connection {
             return Err(PgError::fatal(code::CLOSING, CLOSING));
         }
         let who = if self.wire.users.is_some() { &*self.user } else { "" };
-        let key = key.map(|key| RequestKey::new(who, key, SystemTime::now()));
+        let key = key.map(|key| RequestKey::new(who, key, self.wire.calls.time_of_key()));
         let wanted = Wanted { key, when: self.settings.reply_when() };
-        match self.wire.calls.call_after(procedure, object, wanted, &mut self.turn) {
+        match self.wire.calls.call_after(procedure, object, wanted, &self.turn) {
             Ok(reply) => Ok(Some(reply)),
             Err(Refused::Busy) => Ok(None),
             Err(Refused::Key(why)) => Err(PgError::new(code::BAD_VALUE_OF_SETTING, why)),
             Err(Refused::Bad(bad)) => Err(bad_record(bad)),
+            Err(Refused::Nobody(why)) => Err(PgError::new(code::NO_RIGHT, why)),
             Err(Refused::Unknown(why)) => Err(PgError::new(code::NO_FUNCTION, why)),
         }
     }
@@ -270,14 +294,16 @@ impl Connection {
             }
         }
         rows.next += count;
-        match rows.next == rows.end {
-            true => backend::complete(self.queue.out(), &format!("SELECT {count}")),
-            false => backend::suspended(self.queue.out()),
+        if rows.next == rows.end {
+            portal.let_go();
+            backend::complete(self.queue.out(), &format!("SELECT {count}"));
+        } else {
+            backend::suspended(self.queue.out());
         }
         Ok(())
     }
 
-    /// The rows that a read asks for.
+    /// Returns the rows that a read asks for.
     async fn rows(&mut self, read: &Read, bound: &Bound) -> PgResult<Rows> {
         let Bound::Asked(asked) = bound else { unreachable!("a read asks") };
         let wire = self.wire.clone();
@@ -300,17 +326,34 @@ impl Connection {
         let busy = || PgError::busy(format!("{} reads and pushes wait for their answers", wire.limits.asks_max));
         let over = |why: &str| PgError::fatal(code::RUN_OVER, why);
         let asked_for = match &asked.key {
-            Some(key) => wire.asks.row(table.id, key.clone()),
-            None => wire.asks.table(table.id),
+            Some(key) => wire.asks.row(&self.turn.client, table.id, key.clone()),
+            None => wire.asks.table(&self.turn.client, table.id),
         };
         let answer = asked_for.ok_or_else(busy)?;
         let at = self.answer(answer).await?.map_err(|_| over("the run is over"))?.map_err(|why| over(&why))?;
-        // Of a key: the row, or none.
+        // A read of one key gives its row, or no row.
         let end = limited(at.rows.num_rows())?;
         Ok(Rows { batch: at.rows, fields, columns, next: 0, end })
     }
 
-    /// A row that is no table's.
+    /// Makes a savepoint; a row with its name and its epoch.
+    async fn kept(&mut self, columns: &[usize], bound: &Bound) -> PgResult<Rows> {
+        let Bound::Name(name) = bound else { unreachable!("it has a name, or none") };
+        let wire = self.wire.clone();
+        self.may(Right::Savepoint, "")?;
+        let made = self.answer(wire.savepoints.make(name.clone())).await?.map_err(|why| match why {
+            NoSavepoint::NoState => PgError::not_supported("savepoints of a run without a state"),
+            NoSavepoint::Name(why) => PgError::new(code::BAD_VALUE_OF_SETTING, why),
+            NoSavepoint::Busy => PgError::busy(BUSY),
+            NoSavepoint::Failed(why) => PgError::new(code::RUN_OVER, why),
+        })?;
+        let fields = wire.catalog.keep.returns.clone();
+        let row = vec![Value::Str(made.name), Value::Int(made.epoch as i64)];
+        let batch = batch_of(&Schema { fields: fields.clone() }, &[row]);
+        Ok(Rows { batch, fields, columns: columns.to_vec(), next: 0, end: 1 })
+    }
+
+    /// Returns a row that is no table's.
     fn row(&mut self, constants: &[Constant], portal: &Portal, is_simple: bool) -> PgResult<()> {
         let given = constants.iter().map(|constant| self.value(constant)).collect::<PgResult<Vec<Given>>>()?;
         let columns = portal.prepared.columns.as_ref().expect("a row has columns");
@@ -327,28 +370,23 @@ impl Connection {
         Ok(())
     }
 
-    /// What the connection says of itself.
+    /// Returns a property of the connection, such as its user.
     pub fn value(&self, constant: &Constant) -> PgResult<Given> {
-        let text = |text: &str| Given::Text(text.to_owned());
-        Ok(match constant {
-            Constant::Given(given) => given.clone(),
-            Constant::Setting(name) if name == "transaction_read_only" => {
-                text(if self.block.check_call(false).is_err() { "on" } else { "off" })
-            }
-            Constant::Setting(name) => Given::Text(self.settings.get(name)?),
-            Constant::Fact(Fact::Version) => {
-                text(&format!("PostgreSQL {SERVER_VERSION} (Tidemill {})", env!("CARGO_PKG_VERSION")))
-            }
-            Constant::Fact(Fact::Schema) => text("public"),
-            Constant::Fact(Fact::Database) => text(&self.database),
-            Constant::Fact(Fact::User) => text(&self.user),
-            Constant::Fact(Fact::Process) => Given::Int(self.process.into()),
-            Constant::Fact(Fact::IsReplica) => Given::Bool(false),
-            Constant::Fact(Fact::UnlockAll) => text(""),
-        })
+        self.facts().value(constant)
     }
 
-    /// What is about blocks; what is answered.
+    /// Returns the facts about the connection that statements can ask for.
+    pub fn facts(&self) -> Facts {
+        Facts {
+            settings: self.settings.clone(),
+            database: self.database.clone(),
+            user: self.user.clone(),
+            process: self.process,
+            is_read_only: self.block.check_call(false).is_err(),
+        }
+    }
+
+    /// Runs a statement that begins, ends or changes a block. Returns the tag of its answer.
     fn block_command(&mut self, statement: &Statement) -> PgResult<&'static str> {
         let no_block = "there is no block to end";
         Ok(match statement {
@@ -391,7 +429,7 @@ impl Connection {
         })
     }
 
-    /// What has no rows.
+    /// Runs a statement that returns no rows.
     fn command(&mut self, statement: &Statement) -> PgResult<()> {
         let tag = match statement {
             Statement::Empty => {
@@ -410,17 +448,17 @@ impl Connection {
             }
             Statement::Deallocate(name) => {
                 match name {
-                    None => self.statements.clear(),
+                    None => self.remove_statements(),
                     Some(name) => {
                         self.prepared(name)?;
-                        self.statements.remove(name);
+                        self.remove(Target::Statement, name);
                     }
                 }
                 "DEALLOCATE"
             }
             Statement::DiscardAll => {
                 self.unlisten(None);
-                self.statements.clear();
+                self.remove_statements();
                 self.settings.reset();
                 "DISCARD ALL"
             }
@@ -457,7 +495,7 @@ fn write_given(out: &mut Vec<u8>, given: &Given, ty: PgType, form: Form) -> bool
     true
 }
 
-/// What the decoder of calls says, with the code that fits. Values were looked at before.
+/// Converts an error of the decoder of calls, and gives it the SQLSTATE that fits. Values were looked at before.
 fn bad_record(bad: BadRecord) -> PgError {
     let code = if bad.reason.contains("overflow") { code::OUT_OF_RANGE } else { code::BAD_TEXT };
     match bad.column {

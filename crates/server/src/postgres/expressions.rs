@@ -14,7 +14,7 @@ use sqlparser::ast::{
 };
 use tidemill_model::Field;
 
-/// The place of a parameter: 0 for `$1`.
+/// Returns the place of a parameter: 0 for `$1`.
 pub fn placeholder(expression: &Expr) -> Option<usize> {
     let Expr::Value(value) = expression else { return None };
     let Value::Placeholder(text) = &value.value else { return None };
@@ -23,7 +23,7 @@ pub fn placeholder(expression: &Expr) -> Option<usize> {
     number.checked_sub(1).filter(|&place| place < usize::from(u16::MAX))
 }
 
-/// The value of a literal.
+/// Returns the value of a literal.
 pub fn literal(expression: &Expr) -> PgResult<Given> {
     let other = || PgError::not_supported(format!("the expression {}", shown(expression)));
     Ok(match expression {
@@ -58,17 +58,17 @@ fn number(text: &str) -> Given {
     text.parse().map_or_else(|_| Given::Numeric(text.to_owned()), Given::Int)
 }
 
-/// An expression in a message.
+/// Returns an expression in a message.
 fn shown(expression: &Expr) -> String {
     expression.to_string().chars().take(100).collect()
 }
 
-/// The type that a cast names.
+/// Returns the type that a cast names.
 pub fn cast_type(ty: &DataType) -> PgResult<PgType> {
     type_named(&ty.to_string()).ok_or_else(|| PgError::not_supported(format!("a cast to {ty}")))
 }
 
-/// The type of a name, if it is spoken here.
+/// Returns the type of a name, if it is spoken here.
 pub fn type_named(name: &str) -> Option<PgType> {
     Some(match name.to_lowercase().as_str() {
         "bool" | "boolean" => PgType::Bool,
@@ -91,7 +91,7 @@ pub fn type_named(name: &str) -> Option<PgType> {
     })
 }
 
-/// The type of arrays of a type.
+/// Returns the type of arrays of a type.
 fn array_of(item: PgType) -> Option<PgType> {
     Some(PgType::Array(match item {
         PgType::Bool => Item::Bool,
@@ -103,7 +103,7 @@ fn array_of(item: PgType) -> Option<PgType> {
     }))
 }
 
-/// The name of an argument, if it has one, and its value.
+/// Returns the name of an argument, if it has one, and its value.
 pub fn argument_parts(argument: &FunctionArg) -> PgResult<(Option<Name>, &Expr)> {
     let other = || PgError::not_supported(format!("the argument {argument}"));
     let operator = |operator: &FunctionArgOperator| {
@@ -128,7 +128,7 @@ pub fn argument_parts(argument: &FunctionArg) -> PgResult<(Option<Name>, &Expr)>
     }
 }
 
-/// The columns that are asked for, with the names under which they are shown. Without items: all.
+/// Returns the columns that are asked for, with the names under which they are shown. Without items: all.
 pub fn projected(items: Option<&[SelectItem]>, fields: &[Field], qualifier: &str) -> PgResult<Vec<(usize, String)>> {
     let all = || fields.iter().map(|field| field.name.clone()).enumerate();
     let Some(items) = items else { return Ok(all().collect()) };
@@ -170,14 +170,14 @@ fn is_plain(options: &WildcardAdditionalOptions) -> bool {
         && opt_alias.is_none()
 }
 
-/// There is no column of this name.
+/// Returns the error that there is no column of this name.
 pub fn no_column(name: &Name, fields: &[Field], relation: &str) -> PgError {
     let known = listed(fields.iter().map(|field| &*field.name));
     PgError::new(code::NO_COLUMN, format!("'{relation}' has no column '{name}'; columns: {known}"))
         .column(name.to_string())
 }
 
-/// The sides of equalities that are joined by `AND`; none if there is anything else.
+/// Returns the sides of equalities that are joined by `AND`; none if there is anything else.
 pub fn conjuncts<'a>(expression: &'a Expr, into: &mut Vec<(&'a Expr, &'a Expr)>) -> Option<()> {
     match expression {
         Expr::Nested(inner) => conjuncts(inner, into),
@@ -193,7 +193,7 @@ pub fn conjuncts<'a>(expression: &'a Expr, into: &mut Vec<(&'a Expr, &'a Expr)>)
     }
 }
 
-/// A column of a row that is no table's: what it is, its name and its type.
+/// Returns a column of a row that is no table's: what it is, its name and its type.
 pub fn constant(expression: &Expr) -> PgResult<(Constant, String, PgType)> {
     if let Expr::Function(function) = expression {
         return function_constant(function)
@@ -216,7 +216,8 @@ fn function_constant(function: &Function) -> Option<(Constant, String, PgType)> 
     Some((constant, name.unwrap_or_default(), ty))
 }
 
-/// What a function of the server says, if it is one.
+/// Returns the property of the server or connection that a function stands for, with its type; None if it is another
+/// function.
 pub fn fact(function: &Function) -> Option<(Constant, PgType)> {
     let names: Vec<String> = function.name.0.iter().map(part_text).collect::<Option<_>>()?;
     let name = match &names[..] {

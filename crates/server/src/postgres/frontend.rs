@@ -1,4 +1,4 @@
-//! What clients send, from bytes.
+//! Decoding of the messages that clients send.
 //!
 //! # Invariant
 //!
@@ -16,18 +16,18 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 /// The first message of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum First {
-    /// Whether TLS is spoken: a handshake or another first message follows.
+    /// The question whether the server speaks TLS: a handshake or another first message follows.
     Tls,
-    /// Whether GSS encryption is spoken: another first message follows.
+    /// The question whether the server speaks GSS encryption: another first message follows.
     Gss,
-    /// To cancel what another connection does.
+    /// A request to cancel what another connection does.
     Cancel { process: i32, secret: Vec<u8> },
     /// The minor version of protocol 3, and parameters by name.
     Startup { minor: u16, parameters: Vec<(String, String)> },
 }
 
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of object that a name refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     Statement,
     Portal,
@@ -59,7 +59,7 @@ pub enum Message {
     Flush,
     Sync,
     Terminate,
-    /// Of a copy, of which there is none: they are left out, as PostgreSQL does.
+    /// A message of the copy protocol. No copy is ever under way, so it is skipped, as PostgreSQL does.
     Copy,
 }
 
@@ -74,13 +74,13 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// The form of a parameter; none if the number of forms is wrong.
+    /// Returns the form of a parameter; none if the number of forms is wrong.
     pub fn form(&self, parameter: usize) -> Option<Form> {
         form_of(&self.forms, parameter)
     }
 }
 
-/// The form of a value, of which all are text if there is no form, and all are alike if there is one.
+/// Returns the form of a value, of which all are text if there is no form, and all are alike if there is one.
 pub fn form_of(forms: &[Form], place: usize) -> Option<Form> {
     match forms {
         [] => Some(Form::Text),
@@ -89,7 +89,7 @@ pub fn form_of(forms: &[Form], place: usize) -> Option<Form> {
     }
 }
 
-/// The bytes of a message, and how many there are with its head. None while it is not whole.
+/// Returns the bytes of a message, and how many there are with its head. None while it is not whole.
 pub fn first_message(input: &[u8]) -> PgResult<Option<(First, usize)>> {
     let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*head) as usize;
@@ -124,7 +124,7 @@ fn startup(body: &mut Body<'_>, minor: u16) -> PgResult<First> {
     }
 }
 
-/// The length of the message that begins here, with its head, if that much is known.
+/// Returns the length of the message that begins here, with its head, if that much is known.
 pub fn length(input: &[u8], bytes_max: usize) -> PgResult<Option<usize>> {
     let Some(&[tag, a, b, c, d]) = input.first_chunk::<5>() else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -145,7 +145,7 @@ fn is_tag(tag: u8) -> bool {
     b"QPBDECHSXdcf".contains(&tag)
 }
 
-/// A whole message.
+/// Returns a whole message.
 pub fn message(bytes: &[u8]) -> PgResult<Message> {
     let mut body = Body(&bytes[5..]);
     let message = match bytes[0] {
@@ -210,7 +210,7 @@ impl<'a> Body<'a> {
         Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// Text up to a zero byte.
+    /// Reads text up to a zero byte.
     fn text(&mut self) -> PgResult<String> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or_else(short)?;
         let text = self.bytes(end)?;

@@ -12,11 +12,11 @@ use crate::users::hex;
 use tidemill_connect::{json_string, parse_time};
 use tidemill_model::{ColumnType, FieldType, Type, Value};
 
-/// A value as it was given.
+/// A value as a client gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
     Null,
-    /// Text whose type the place says where it stands.
+    /// Text whose type follows from the place where it is used.
     Unknown(String),
     Bool(bool),
     Int(i64),
@@ -32,7 +32,7 @@ pub enum Given {
 }
 
 impl Given {
-    /// The value of a parameter of this type.
+    /// Returns the value of a parameter of this type.
     pub fn of_parameter(ty: PgType, form: Form, bytes: Option<&[u8]>) -> PgResult<Given> {
         let Some(bytes) = bytes else { return Ok(Given::Null) };
         match form {
@@ -41,7 +41,7 @@ impl Given {
         }
     }
 
-    /// The same value as one of another type, where a cast asks for it.
+    /// Converts the value to the type of a cast.
     pub fn cast(self, ty: PgType) -> PgResult<Given> {
         let refused =
             |given: &Given| PgError::not_supported(format!("a cast of {} to {}", given.type_name(), ty.name()));
@@ -84,7 +84,7 @@ impl Given {
         self.ty().name()
     }
 
-    /// The value as one of a column.
+    /// Returns the value as one of a column.
     pub fn value(&self, ty: ColumnType) -> PgResult<Value> {
         let mismatch = || PgError::new(code::WRONG_TYPE, format!("expected {}, found {}", ty.ty, self.type_name()));
         Ok(match (self, ty.ty) {
@@ -149,7 +149,7 @@ fn value_json(out: &mut Vec<u8>, value: &Value, ty: Type) {
     }
 }
 
-/// A JSON string of base64.
+/// Appends a JSON string of base64.
 fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     out.push(b'"');
@@ -172,7 +172,7 @@ fn utf8(bytes: &[u8]) -> PgResult<&str> {
     }
 }
 
-/// A value of a type from its text.
+/// Returns a value of a type from its text.
 fn of_text(ty: PgType, text: &str) -> PgResult<Given> {
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match ty {
@@ -190,7 +190,7 @@ fn of_text(ty: PgType, text: &str) -> PgResult<Given> {
     })
 }
 
-/// A value of one of our types from text that has no type of its own.
+/// Returns a value of one of our types from text that has no type of its own.
 fn of_unknown(text: &str, ty: Type) -> PgResult<Value> {
     let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
     Ok(match ty {
@@ -205,7 +205,7 @@ fn of_unknown(text: &str, ty: Type) -> PgResult<Value> {
     })
 }
 
-/// The usual text of a UUID, given any text of one: hexadecimal digits, perhaps with hyphens and in braces.
+/// Returns the usual text of a UUID, given any text of one: hexadecimal digits, perhaps with hyphens and in braces.
 fn uuid(text: &str) -> PgResult<String> {
     let bare = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
     let digits: String = bare.chars().filter(|c| *c != '-').collect();
@@ -257,7 +257,7 @@ fn of_binary(ty: PgType, bytes: &[u8]) -> PgResult<Given> {
     })
 }
 
-/// The text of a numeric as PostgreSQL sends it: digits to the base of 10,000.
+/// Returns the text of a numeric as PostgreSQL sends it: digits to the base of 10,000.
 fn numeric(bytes: &[u8]) -> Option<String> {
     let words: Vec<u16> = bytes.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect();
     let [count, weight, sign, scale, groups @ ..] = &words[..] else { return None };
@@ -330,7 +330,7 @@ fn float(text: &str) -> PgResult<f64> {
     }
 }
 
-/// The text of a number, checked: `[+-]digits[.digits][e[+-]digits]`.
+/// Returns the text of a number, checked: `[+-]digits[.digits][e[+-]digits]`.
 fn number(text: &str) -> PgResult<&str> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
@@ -353,7 +353,8 @@ fn digits_of(text: &str) -> Option<(bool, String, i64)> {
     Some((text.starts_with('-'), format!("{whole}{part}"), whole.len() as i64 + exponent))
 }
 
-/// The unscaled value of a number with this many digits after its point; none if it has more, or too many before.
+/// Returns the unscaled value of a number with this many digits after its point; none if it has more, or too many
+/// before.
 fn unscaled(text: &str, scale: u8) -> Option<Result<i64, ()>> {
     let (negative, digits, point) = digits_of(text)?;
     let kept = point + i64::from(scale);
@@ -402,7 +403,7 @@ fn time(text: &str) -> PgResult<i64> {
     })
 }
 
-/// Bytes from `\x` and hexadecimal digits.
+/// Returns the bytes from `\x` and hexadecimal digits.
 fn bytes(text: &str) -> PgResult<Vec<u8>> {
     let wrong = || bad_text("\\x and hexadecimal digits", text);
     let digits = text.strip_prefix("\\x").filter(|digits| digits.len().is_multiple_of(2)).ok_or_else(wrong)?;

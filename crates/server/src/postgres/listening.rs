@@ -1,5 +1,5 @@
-//! `LISTEN stream`: the events of a stream as notifications, as they are released. `LISTEN "stream after 7.12"`: those after a
-//! place, each with the place after it.
+//! `LISTEN stream`: the events of a stream as notifications, as they are released. `LISTEN "stream after 7.12@00c0ffee00c0ffee"`:
+//! those after a position, each with the position after it.
 //!
 //! They are sent between the answers of a connection, also in a block. A client that takes them too slowly loses its
 //! connection, and is told so: nothing is left out unnoticed, and nobody waits for it.
@@ -10,21 +10,21 @@ use super::connection::Connection;
 use super::error::{PgError, PgResult, code};
 use crate::follow::{Heard, NotRead};
 use crate::users::Right;
-use tidemill_runtime::{NoPlace, Place, SessionError};
+use tidemill_runtime::{NoPlace, Position, SessionError};
 
-/// What stands in a channel between the name of a stream and a place.
+/// The separator, in the name of a channel, of a stream's name and the position to begin at.
 const AFTER: &str = " after ";
 
-fn place_of(text: &str) -> PgResult<Place> {
+fn position_of(text: &str) -> PgResult<Position> {
     text.trim().parse().map_err(|error: NoPlace| PgError::new(code::BAD_VALUE_OF_SETTING, error.to_string()))
 }
 
 impl Connection {
-    /// Listens to a stream: from now on, or after a place that the channel names.
+    /// Listens to a stream: from now on, or after a position that the channel names.
     pub fn listen(&mut self, channel: &str) -> PgResult<()> {
         let (name, after) = match channel.split_once(AFTER) {
             None => (channel, None),
-            Some((name, place)) => (name, Some(place_of(place)?)),
+            Some((name, place)) => (name, Some(position_of(place)?)),
         };
         self.may(Right::Subscribe, name)?;
         if self.listeners.contains_key(channel) {
@@ -37,7 +37,7 @@ impl Connection {
                 .hint("a name with a dot is quoted: LISTEN \"deposit.committed\"")
         };
         let (_, stream) = streams.iter().find(|(other, _)| other == name).ok_or_else(none)?;
-        let listener = self.wire.hubs.listen(*stream, after).map_err(|why| match why {
+        let listener = self.wire.hubs.listen(&self.turn.client, *stream, after).map_err(|why| match why {
             NotRead::Busy => PgError::busy(format!("{} readers of streams are there", self.wire.limits.readers_max)),
             NotRead::Refused(SessionError::Over) => PgError::fatal(code::RUN_OVER, SessionError::Over.to_string()),
             NotRead::Refused(error) => PgError::new(code::BAD_VALUE_OF_SETTING, error.to_string()),

@@ -22,9 +22,11 @@ mod engine;
 mod error;
 mod execute;
 mod expressions;
+mod facts;
 mod frontend;
 mod given;
 mod listening;
+mod memory;
 mod names;
 mod portal;
 mod queue;
@@ -35,22 +37,19 @@ mod statement;
 mod types;
 mod understand;
 mod wire;
+mod words;
 
-use crate::listen::{Listen, Open};
+use crate::listen::{Accepted, Listen};
 use crate::socket::Socket;
 use error::{PgError, code};
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 pub use wire::{Wire, WireLimits};
 
 /// The port if none is given, beside which a server of PostgreSQL has its own.
 pub const PORT: u16 = 5433;
-
-/// A statement is read and freed by recursion, as deep as its text allows.
-const STACK_BYTES: usize = 16 << 20;
 
 /// A server before it begins.
 pub struct Listening {
@@ -64,28 +63,32 @@ impl Listening {
     pub fn start(self) -> io::Result<JoinHandle<()>> {
         let Listening { listener, wire, closes } = self;
         let listen = Listen {
-            thread: thread::Builder::new().name("postgres".into()).stack_size(STACK_BYTES),
+            thread: thread::Builder::new().name("postgres".into()).stack_size(words::STACK_BYTES),
             listener,
-            connections: wire.connections.clone(),
-            connections_max: wire.limits.connections_max,
+            connections: Arc::default(),
+            places: wire.places.clone(),
             drain_max: wire.limits.drain_max,
             closes: closes.clone(),
         };
-        listen.start(move |stream, open| accept(stream, open, &wire, &closes))
+        listen.start(move |accepted| accept(accepted, &wire, &closes))
     }
 }
 
+/// Says that there are too many connections.
+fn full(wire: &Wire) -> PgError {
+    let message = format!("{} connections are open", wire.limits.connections_max);
+    PgError::fatal(code::TOO_MANY_CONNECTIONS, message).again()
+}
+
 /// Serves a connection, or refuses it if there are too many.
-fn accept(stream: TcpStream, open: Option<Open>, wire: &Arc<Wire>, closes: &watch::Receiver<bool>) {
+fn accept(accepted: Accepted, wire: &Arc<Wire>, closes: &watch::Receiver<bool>) {
     let (wire, closes) = (wire.clone(), closes.clone());
-    let Some(open) = open else {
-        let message = format!("{} connections are open", wire.limits.connections_max);
-        let error = PgError::fatal(code::TOO_MANY_CONNECTIONS, message).again();
-        tokio::spawn(async move { connection::refuse(Socket::Plain(stream), &wire, &error).await });
-        return;
-    };
+    let Accepted { stream, who, place, open } = accepted;
     tokio::spawn(async move {
-        connection::serve(Socket::Plain(stream), wire, closes).await;
+        match place {
+            Some(place) => connection::serve(Socket::Plain(stream), wire, (place, who), closes).await,
+            None => connection::refuse(Socket::Plain(stream), &wire, &full(&wire)).await,
+        }
         drop(open);
     });
 }

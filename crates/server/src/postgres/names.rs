@@ -16,7 +16,8 @@ impl Name {
         Name { text: ident.value.clone(), is_quoted: ident.quote_style.is_some() }
     }
 
-    /// Whether it stands for this name. Names with capitals need no quotes, if they are written as they are.
+    /// Returns whether the identifier denotes this name. Names with capitals need no quotes, if they are written as
+    /// they are.
     pub fn is(&self, name: &str) -> bool {
         self.text == name || (!self.is_quoted && self.text.to_lowercase() == name)
     }
@@ -28,25 +29,25 @@ impl fmt::Display for Name {
     }
 }
 
-/// The name of a setting, a savepoint or a column of the client's own.
+/// Returns the name of a setting, a savepoint or a column of the client's own.
 pub fn text_of(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
-/// What stands after `FROM`.
+/// The table or procedure after `FROM`.
 pub struct Relation {
     pub name: Name,
     pub alias: Option<String>,
 }
 
 impl Relation {
-    /// What its columns may be qualified with.
+    /// Returns the word before the dot in a qualified column: the alias, or else the name.
     pub fn qualifier<'a>(&'a self, name: &'a str) -> &'a str {
         self.alias.as_deref().unwrap_or(name)
     }
 }
 
-/// A name, perhaps in the schema where everything is.
+/// Returns a name, perhaps in the schema where everything is.
 pub fn object_name(name: &ObjectName) -> PgResult<Name> {
     let parts = name.0.iter().map(|part| match part {
         ObjectNamePart::Identifier(ident) => Ok(Name::of(ident)),
@@ -60,7 +61,7 @@ pub fn object_name(name: &ObjectName) -> PgResult<Name> {
     }
 }
 
-/// The table or call of a `FROM` that has nothing else.
+/// Returns the table or call of a `FROM` that has nothing else.
 pub fn relation(factor: &TableFactor) -> PgResult<Relation> {
     let TableFactor::Table {
         name,
@@ -91,7 +92,7 @@ pub fn relation(factor: &TableFactor) -> PgResult<Relation> {
     Ok(Relation { name: object_name(name)?, alias: alias.as_ref().map(|alias| text_of(&alias.name)) })
 }
 
-/// The column that an expression is, if it is one of this table.
+/// Returns the column that an expression is, if it is one of this table.
 pub fn column_name(expression: &Expr, qualifier: &str) -> Option<Name> {
     match expression {
         Expr::Identifier(ident) => Some(Name::of(ident)),

@@ -7,16 +7,18 @@ use super::engine;
 use super::error::{PgError, PgResult, code};
 use super::frontend::Form;
 use super::given::Given;
-use super::statement::{Asked, Call, Prepared, Read, Statement, Values};
+use super::statement::{Argument, Asked, Call, Prepared, Read, Statement, Values};
 use super::types::{self, PgType};
 use super::wire::Wire;
+use crate::held::Holding;
+use crate::shares::Client;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::DataType;
 use std::sync::Arc;
 use tidemill_connect::json_string;
 use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
 
-/// What a statement does with its values.
+/// The parameter values of a statement, in the form that its execution needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
     /// The JSON object of a call, and its key.
@@ -24,7 +26,21 @@ pub enum Bound {
     Asked(Asked),
     /// The parameters of a query for the engine, as JSON.
     Parameters(String),
+    /// The name of a savepoint.
+    Name(Option<String>),
     Nothing,
+}
+
+impl Bound {
+    /// Returns the approximate number of bytes that the bound values take.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Bound::Object(object, key) => object.len() + key.as_ref().map_or(0, String::len),
+            Bound::Parameters(text) => text.len(),
+            Bound::Name(name) => name.as_ref().map_or(0, String::len),
+            Bound::Asked(_) | Bound::Nothing => 0,
+        }
+    }
 }
 
 /// Rows that are sent piece by piece.
@@ -39,7 +55,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// How clients see the columns of the batch.
+    /// Returns the names and types by which clients see the columns of the batch.
     pub fn described(&self) -> Vec<Described> {
         let one = |(field, column): (&Field, &ArrayRef)| match (Item::of_list(column.data_type()), column.data_type()) {
             (Some(item), _) => Described { name: field.name.clone(), ty: PgType::Array(item) },
@@ -65,10 +81,12 @@ pub struct Portal {
     pub prepared: Arc<Prepared>,
     pub bound: Bound,
     pub forms: Arc<[Form]>,
-    /// Whether it was executed to its end.
+    /// A flag: whether it was executed to its end.
     pub is_done: bool,
     /// The rows that are left of a read.
     pub rows: Option<Rows>,
+    /// The share of the server's memory for held rows, if they are many.
+    holding: Option<Holding>,
 }
 
 impl Portal {
@@ -82,13 +100,32 @@ impl Portal {
             Statement::Call(call) => bound_call(wire, call, values)?,
             Statement::Read(read) => Bound::Asked(asked(wire, read, values)?),
             Statement::Query(_) => Bound::Parameters(engine::parameters(values.all())),
+            Statement::Keep(name, _) => Bound::Name(name_of(name.as_ref(), values)?),
             _ => Bound::Nothing,
         };
-        Ok(Portal { prepared: prepared.clone(), bound, forms: forms.into(), is_done: false, rows: None })
+        Ok(Portal { prepared: prepared.clone(), bound, forms: forms.into(), is_done: false, rows: None, holding: None })
+    }
+
+    /// Has rows from now on. An error if responses hold too many already.
+    pub fn hold(&mut self, wire: &Wire, client: &Client, rows: Rows) -> PgResult<()> {
+        let most = wire.limits.responses_bytes_max;
+        let busy = || PgError::busy(format!("responses hold {most} bytes of tables that their clients have not taken"));
+        self.holding = Some(wire.held.hold(client, [&rows.batch]).ok_or_else(busy)?);
+        self.rows = Some(rows);
+        Ok(())
+    }
+
+    /// Forgets the rows once all are sent: the portal is as one that has none.
+    pub fn let_go(&mut self) {
+        if let Some(rows) = &mut self.rows {
+            rows.batch = RecordBatch::new_empty(rows.batch.schema());
+            (rows.next, rows.end) = (0, 0);
+        }
+        self.holding = None;
     }
 }
 
-/// The JSON object of a call, and its key.
+/// Returns the JSON object of a call, and its key.
 fn bound_call(wire: &Wire, call: &Call, values: &Values) -> PgResult<Bound> {
     let procedure = &wire.catalog.procedures[call.procedure];
     let (mut object, mut key) = (Vec::with_capacity(64), None);
@@ -116,7 +153,16 @@ fn bound_call(wire: &Wire, call: &Call, values: &Values) -> PgResult<Bound> {
     Ok(Bound::Object(object, key))
 }
 
-/// An error about one value.
+/// Returns the name of a savepoint.
+fn name_of(argument: Option<&Argument>, values: &Values) -> PgResult<Option<String>> {
+    match argument.map(|argument| values.value(argument)).transpose()? {
+        None | Some(Given::Null) => Ok(None),
+        Some(Given::Text(text) | Given::Unknown(text)) => Ok(Some(text)),
+        Some(_) => Err(PgError::new(code::WRONG_TYPE, "the name of a savepoint is a text")),
+    }
+}
+
+/// Returns an error about one value.
 fn about(error: PgError, what: &str, column: &str) -> PgError {
     PgError { message: format!("{what}: {}", error.message), ..error }.column(column)
 }

@@ -1,4 +1,4 @@
-//! What is to be sent on a connection, in order: bytes, and between them the replies of calls that are still under way.
+//! The output queue of a connection: bytes, and between them the places of replies whose calls are still under way.
 //!
 //! # Invariant
 //!
@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Why there is no outcome.
+/// The reason why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoOutcome {
     /// The run is over.
@@ -30,7 +30,7 @@ pub enum NoOutcome {
 pub struct Waiting {
     pub shape: CallShape,
     pub reply: oneshot::Receiver<Made>,
-    /// Until when the client waits for it.
+    /// The time until which the client waits for the answer.
     until: Option<Instant>,
     outcome: Option<Result<Made, NoOutcome>>,
 }
@@ -40,7 +40,7 @@ impl Waiting {
         Waiting { shape, reply, until, outcome: None }
     }
 
-    /// Whether the outcome is there.
+    /// Returns whether the outcome has arrived, and takes it from the channel.
     fn look(&mut self) -> bool {
         if self.outcome.is_none() {
             match self.reply.try_recv() {
@@ -87,7 +87,7 @@ impl Failed {
         }
     }
 
-    /// The error, which says what became of the calls after it.
+    /// Returns the error, which says what became of the calls after it.
     fn told(self) -> PgError {
         let Failed { error, committed, aborted, unknown } = self;
         let count = committed + aborted + unknown;
@@ -106,24 +106,24 @@ impl Failed {
 /// The queue of a connection.
 #[derive(Default)]
 pub struct Queue {
-    /// What can be sent.
+    /// Bytes that can be sent now.
     pub output: Vec<u8>,
     items: VecDeque<Item>,
     failed: Option<Failed>,
     calls: usize,
     bytes: usize,
-    /// Whether the client waits for what is in `output`.
+    /// A flag: whether the client waits for what is in `output`, so that it is sent at once.
     pub is_due: bool,
-    /// Whether everything is due as soon as it can be sent.
+    /// A flag: whether everything is sent as soon as it can be, as after a flush message.
     is_flushed: bool,
-    /// Whether an error was sent before the end of its unit came.
+    /// A flag: whether an error was sent before the end of its unit came.
     skips: bool,
-    /// Whether an error was sent after which the connection ends.
+    /// A flag: whether an error was sent after which the connection ends.
     pub is_over: bool,
 }
 
 impl Queue {
-    /// Where to put bytes that follow all that is there.
+    /// Returns the buffer for bytes that follow everything in the queue.
     pub fn out(&mut self) -> &mut Vec<u8> {
         if self.items.is_empty() {
             return &mut self.output;
@@ -131,19 +131,19 @@ impl Queue {
         if !matches!(self.items.back(), Some(Item::Bytes(_))) {
             self.items.push_back(Item::Bytes(Vec::new()));
         }
-        // What is put there is small against what came in for it; it is counted by the piece.
+        // A reply is small compared to its request, so that a fixed number of bytes is counted for each piece.
         self.bytes += 64;
         let Some(Item::Bytes(bytes)) = self.items.back_mut() else { unreachable!("it was put there") };
         bytes
     }
 
-    /// A call that follows all that is there.
+    /// Adds a call after everything that is in the queue.
     pub fn call(&mut self, waiting: Waiting) {
         self.calls += 1;
         self.items.push_back(Item::Call(waiting));
     }
 
-    /// The end of a unit. Nothing under way: `status` is that of the block; otherwise no block is open.
+    /// Adds the end of a unit. Nothing under way: `status` is that of the block; otherwise no block is open.
     pub fn ready(&mut self, status: Status) {
         if self.items.is_empty() {
             backend::ready(&mut self.output, status);
@@ -154,33 +154,33 @@ impl Queue {
         }
     }
 
-    /// The client waits for all that is there.
+    /// Makes the client wait for everything that is in the queue.
     pub fn flush(&mut self) {
         self.is_due = true;
         self.is_flushed = !self.items.is_empty();
     }
 
-    /// Whether no call is under way.
+    /// Returns whether no call is under way.
     pub fn is_settled(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The number of calls under way.
+    /// Returns the number of calls under way.
     pub fn calls(&self) -> usize {
         self.calls
     }
 
-    /// About the bytes that wait for calls.
+    /// Returns the approximate number of bytes of the responses that wait for calls.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether messages are to be left out up to the end of their unit.
+    /// Returns whether messages are to be skipped up to the end of their unit, and resets the flag.
     pub fn take_skips(&mut self) -> bool {
         std::mem::take(&mut self.skips)
     }
 
-    /// Until when the client waits for the first call.
+    /// Returns the time until which the client waits for the first call.
     pub fn until(&self) -> Option<Instant> {
         match self.items.front() {
             Some(Item::Call(waiting)) => waiting.until,
@@ -188,12 +188,12 @@ impl Queue {
         }
     }
 
-    /// The client waits for no outcome of those under way.
+    /// Cancels the wait of the client for the outcomes of the calls under way.
     pub fn cancel(&mut self) {
         self.give_up(|_| true);
     }
 
-    /// The client waits no longer for those that have had their time.
+    /// Cancels the wait of the client for the outcomes of calls that have had their time.
     pub fn cancel_late(&mut self, now: Instant) {
         self.give_up(|waiting| waiting.until.is_some_and(|until| until <= now));
     }
@@ -209,7 +209,7 @@ impl Queue {
         }
     }
 
-    /// Ready when the first outcome is there.
+    /// Polls the first call: ready when its outcome is there.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.items.front_mut() {
             Some(Item::Call(waiting)) => waiting.poll(cx),

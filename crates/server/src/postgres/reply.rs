@@ -11,16 +11,16 @@ use crate::calls::Made;
 use std::sync::Arc;
 use tidemill_runtime::{KeyRefused, Outcome};
 
-/// How a reply is written.
+/// The form in which a call's reply is written.
 pub struct CallShape {
     pub prepared: Arc<Prepared>,
     pub forms: Arc<[Form]>,
-    /// Whether the columns are described before the row.
+    /// A flag: whether the columns are described before the row.
     pub describes: bool,
 }
 
 impl CallShape {
-    /// The call.
+    /// Returns the call.
     pub fn call(&self) -> &Call {
         match &self.prepared.statement {
             Statement::Call(call) => call,
@@ -29,7 +29,7 @@ impl CallShape {
     }
 }
 
-/// Whether its transaction committed.
+/// Returns whether the call's transaction committed.
 pub fn is_committed(made: &Made) -> bool {
     matches!(made.outcome(), Outcome::Committed(_) | Outcome::Silent)
 }
@@ -41,9 +41,10 @@ pub fn write(out: &mut Vec<u8>, wire: &Wire, shape: &CallShape, outcome: Result<
     let made = outcome.map_err(|why| no_outcome(why, &procedure.name))?;
     let row = match made.outcome() {
         Outcome::Aborted(row) => return Err(aborted(wire, call, &made, row as usize)),
+        Outcome::Untaken(reason) => return Err(PgError::new(code::ABORTED, made.answered().untaken(reason))),
         Outcome::Refused(why) => {
             return Err(match why {
-                KeyRefused::TooMany => PgError::busy(why.to_string()),
+                KeyRefused::TooMany | KeyRefused::Busy => PgError::busy(why.to_string()),
                 KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
                     PgError::new(code::BAD_VALUE_OF_SETTING, why.to_string())
                 }
@@ -57,7 +58,7 @@ pub fn write(out: &mut Vec<u8>, wire: &Wire, shape: &CallShape, outcome: Result<
     {
         backend::columns(out, columns, |_| Form::Text);
     }
-    // What returns nothing has no columns, and no row of them.
+    // A procedure that returns nothing has no columns, so that it has no row either.
     let row = row.filter(|_| shape.prepared.columns.as_ref().is_some_and(|columns| !columns.is_empty()));
     if let Some(row) = row {
         let batch = made.answered().committed().expect("it has the row");

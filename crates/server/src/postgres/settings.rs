@@ -11,7 +11,7 @@ use tidemill_runtime::When;
 /// The version of PostgreSQL whose protocol and functions clients may expect.
 pub const SERVER_VERSION: &str = "15.0";
 
-/// What clients are told at the start, or when it changes.
+/// The settings that clients are told at the start and after each change.
 const REPORTED: [&str; 12] = [
     "server_version",
     "server_encoding",
@@ -77,20 +77,21 @@ const OWN_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 1_000;
 
 /// The settings of a connection.
+#[derive(Clone)]
 pub struct Settings {
-    /// By name in lower case: those that were set.
+    /// The settings that were set, by name in lower case.
     set: BTreeMap<String, String>,
-    /// Those of the start, to which they are reset.
+    /// The settings of the start, to which they are reset.
     first: BTreeMap<String, String>,
     user: String,
-    /// What `statement_timeout` says.
+    /// The value of `statement_timeout`; None if there is no limit.
     statement_time_max: Option<Duration>,
-    /// What `synchronous_commit` says.
+    /// The value of `synchronous_commit`: the moment when a call is answered.
     reply_when: When,
 }
 
 impl Settings {
-    /// At the start of a connection. What cannot be had is left as it is: the client is told.
+    /// Makes the settings at the start of a connection. What cannot be had is left as it is: the client is told.
     pub fn of(user: String, parameters: &[(String, String)]) -> Settings {
         let (set, first) = (BTreeMap::new(), BTreeMap::new());
         let mut settings = Settings { set, first, user, statement_time_max: None, reply_when: When::Durable };
@@ -107,12 +108,12 @@ impl Settings {
         settings
     }
 
-    /// What a client is told at the start.
+    /// Returns the settings that a client is told at the start.
     pub fn reported(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         REPORTED.iter().map(|&name| (name, self.get(name).expect("it has a value")))
     }
 
-    /// The value of a setting.
+    /// Returns the value of a setting.
     pub fn get(&self, name: &str) -> PgResult<String> {
         let lower = name.to_lowercase();
         if lower == "session_authorization" {
@@ -153,18 +154,18 @@ impl Settings {
         Ok(told.map(|told| (*told, self.get(told).expect("it has a value"))))
     }
 
-    /// All as at the start.
+    /// Sets all settings back to their values at the start.
     pub fn reset(&mut self) {
         self.set = self.first.clone();
         self.look();
     }
 
-    /// How long a statement may take, if the client says so.
+    /// Returns the longest time that a statement may take; None if the client sets no limit.
     pub fn statement_time_max(&self) -> Option<Duration> {
         self.statement_time_max
     }
 
-    /// When the replies of calls are wanted.
+    /// Returns the moment when the replies of calls are sent.
     pub fn reply_when(&self) -> When {
         self.reply_when
     }
@@ -185,7 +186,7 @@ const COMMIT: &str = "synchronous_commit";
 const OFF: [&str; 4] = ["off", "false", "no", "0"];
 const ON: [&str; 7] = ["on", "true", "yes", "1", "local", "remote_write", "remote_apply"];
 
-/// The names and values in a client's `-c name=value --name=value`.
+/// Returns the names and values in a client's `-c name=value --name=value`.
 fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let word = |word: &'_ str| word.strip_prefix("--").or_else(|| word.strip_prefix("-c")).unwrap_or(word).len();
     text.split_whitespace().filter_map(move |given| given[given.len() - word(given)..].split_once('='))
@@ -194,7 +195,7 @@ fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
 /// The units of times, as PostgreSQL has them, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A time of a setting, in milliseconds; it is in these where no unit is said.
+/// Returns a time of a setting, in milliseconds; it is in these where no unit is said.
 fn milliseconds(text: &str) -> PgResult<u64> {
     let wrong = || {
         let message = format!("invalid value for setting '{TIMEOUT}': '{text}'");
@@ -214,7 +215,7 @@ fn milliseconds(text: &str) -> PgResult<u64> {
     if (0.0..=f64::from(i32::MAX)).contains(&milliseconds) { Ok(milliseconds as u64) } else { Err(wrong()) }
 }
 
-/// A time in the largest unit that it is a whole number of.
+/// Returns a time in the largest unit that it is a whole number of.
 fn shown(milliseconds: u64) -> String {
     match UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", milliseconds / unit),
@@ -226,7 +227,7 @@ fn default_of(lower: &str) -> Option<&'static (&'static str, &'static str)> {
     DEFAULTS.iter().find(|(name, _)| name.to_lowercase() == lower)
 }
 
-/// The values that mean what is spoken here, for the settings that would change it.
+/// Returns the values that mean what is spoken here, for the settings that would change it.
 fn only(lower: &str) -> Option<&'static [&'static str]> {
     Some(match lower {
         "client_encoding" => &["utf8", "utf-8", "unicode"],
@@ -260,7 +261,7 @@ fn check(lower: &str, value: &str) -> PgResult<()> {
     Err(PgError::new(code::NOT_SUPPORTED, message).hint(format!("it is '{}'", values[0])))
 }
 
-/// The name of a setting from the words after `SHOW`.
+/// Returns the name of a setting from the words after `SHOW`.
 pub fn shown_name(words: &[String]) -> String {
     match words.join("_").as_str() {
         "transaction_isolation_level" => "transaction_isolation".to_owned(),
@@ -269,7 +270,7 @@ pub fn shown_name(words: &[String]) -> String {
     }
 }
 
-/// What a `SET` means.
+/// Translates a `SET`.
 pub fn set_of(set: &Set) -> PgResult<Statement> {
     match set {
         Set::SingleAssignment { hivevar: false, variable, values, .. } => {
@@ -300,7 +301,7 @@ pub fn set_of(set: &Set) -> PgResult<Statement> {
     }
 }
 
-/// Whether a block only reads, if it says so.
+/// Returns whether transaction modes make a block read only; None if they do not say.
 pub fn read_only(modes: &[TransactionMode]) -> Option<bool> {
     let access = modes.iter().rev().find_map(|mode| match mode {
         TransactionMode::AccessMode(access) => Some(*access),
@@ -309,7 +310,7 @@ pub fn read_only(modes: &[TransactionMode]) -> Option<bool> {
     access.map(|access| access == TransactionAccessMode::ReadOnly)
 }
 
-/// The name of a setting.
+/// Returns the name of a setting.
 pub fn name_of(name: &ObjectName) -> PgResult<String> {
     let part = |part: &ObjectNamePart| match part {
         ObjectNamePart::Identifier(ident) => Ok(text_of(ident)),

@@ -1,4 +1,4 @@
-//! What the reads of a block share: its tables as they were at the first of them.
+//! The snapshot that the reads of a block share: the tables as they were at the first of these reads.
 //!
 //! A call of the block begins anew, so that the reads after it contain it. A snapshot makes epochs save rows, so it is
 //! given up once nothing has read it for a while, and the next read of the block fails.
@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 impl Connection {
-    /// The snapshot of the open block; none outside of one.
+    /// Returns the snapshot of the open block; none outside of one.
     pub async fn snapshot(&mut self) -> PgResult<Option<Arc<Snapshot>>> {
         if self.block.status() != Status::InBlock {
             return Ok(None);
@@ -30,7 +30,7 @@ impl Connection {
         }
     }
 
-    /// The rows of a read in the open block.
+    /// Returns the rows of a read in the open block.
     pub async fn rows_in_block(&mut self, table: usize, asked: &Asked) -> PgResult<RecordBatch> {
         let wire = self.wire.clone();
         let table = &wire.catalog.tables[table];
@@ -55,7 +55,7 @@ impl Connection {
         })
     }
 
-    /// The snapshot that the block has already.
+    /// Returns the snapshot that the block has already.
     fn held(&mut self) -> PgResult<Option<Arc<Snapshot>>> {
         let until = Instant::now() + self.wire.limits.silence_max;
         let lost = || {
@@ -78,7 +78,7 @@ impl Connection {
         let tables = wire.catalog.tables.iter().map(|table| table.id).collect();
         let busy = || PgError::busy(format!("{} reads and pushes wait for their answers", wire.limits.asks_max));
         let over = |why: &str| PgError::fatal(code::RUN_OVER, why);
-        let asked = wire.asks.snapshot(wish, tables).ok_or_else(busy)?;
+        let asked = wire.asks.snapshot(&self.turn.client, wish, tables).ok_or_else(busy)?;
         let answered = self.answer(asked).await?;
         let (rows, snapshot) = answered.map_err(|_| over("the run is over"))?.map_err(|why| over(&why))?;
         let snapshot = Arc::new(snapshot);
@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-/// The row of a key among those of a table, if it is there.
+/// Returns the row of a key among those of a table, if it is there.
 fn of_key(table: &Table, rows: &RecordBatch, key: &[Value]) -> RecordBatch {
     let columns = table.key.iter().map(|&column| {
         let FieldType::Scalar(ty) = table.columns[column].ty else { unreachable!("a key has no lists") };

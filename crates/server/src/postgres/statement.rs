@@ -1,11 +1,10 @@
-//! What a statement means, once it is understood.
+//! The meaning of a statement.
 
 use super::backend::Described;
 use super::error::{PgError, PgResult, code};
 use super::frontend::Bind;
 use super::given::Given;
 use super::types::PgType;
-use sqlparser::ast;
 use tidemill_model::Value;
 
 /// A value that a statement gives to a field.
@@ -22,9 +21,9 @@ pub struct Call {
     pub procedure: usize,
     /// Fields by number, with their values. What is left out is None.
     pub arguments: Vec<(usize, Argument)>,
-    /// The columns of what it returns that are asked for.
+    /// The columns that are asked for, as places in the record that the procedure returns.
     pub columns: Vec<usize>,
-    /// Of the answer: `CALL`, or `SELECT` with the number of rows.
+    /// The command tag of the answer: `SELECT` with the number of rows if set, or else `CALL`.
     pub is_select: bool,
 }
 
@@ -38,7 +37,7 @@ pub struct Read {
     pub limit: Option<Argument>,
 }
 
-/// What a connection says of itself.
+/// A property of the connection or the server that SQL can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     Version,
@@ -46,13 +45,13 @@ pub enum Fact {
     Database,
     User,
     Process,
-    /// Whether it is a copy of another: it is not.
+    /// A flag: whether the server is a replica; always false.
     IsReplica,
-    /// Of locks that nobody has.
+    /// The release of all advisory locks: there are none.
     UnlockAll,
 }
 
-/// One column of a row that is no table's.
+/// A column of a result that is not read from a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Constant {
     Given(Given),
@@ -61,17 +60,16 @@ pub enum Constant {
     Setting(String),
 }
 
-/// A query that is not understood here, for the engine that answers those.
+/// A query that is not understood here, for the engine that answers those. It is parsed again when it is executed: a parsed
+/// one takes many times the memory of its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForEngine {
     pub sql: String,
-    /// The same, as it was parsed.
-    pub statement: Box<ast::Statement>,
-    /// Why it is not understood.
+    /// The error that says why the statement is not understood.
     pub refusal: PgError,
 }
 
-/// What a statement is.
+/// A statement, understood.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     Empty,
@@ -80,11 +78,13 @@ pub enum Statement {
     Row(Vec<Constant>),
     /// A query that the engine answers.
     Query(ForEngine),
+    /// Makes a savepoint of this name; the columns of the answer that are asked for.
+    Keep(Option<Argument>, Vec<usize>),
     Show(String),
     Begin {
         read_only: bool,
     },
-    /// Of the block that is open.
+    /// The mode of the open block: whether it only reads.
     ReadOnly(bool),
     Commit,
     Rollback,
@@ -117,7 +117,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// An error about the value of a parameter.
+    /// Returns an error about the value of a parameter.
     fn about(&self, place: usize, error: PgError) -> PgError {
         let message = format!("parameter ${}: {}", place + 1, error.message);
         let column = self.names.iter().find(|(other, _)| *other == place).map(|(_, name)| name.clone());
@@ -129,12 +129,12 @@ impl Prepared {
 pub struct Values(Vec<Given>);
 
 impl Values {
-    /// None, as in a simple query.
+    /// Returns the values of a statement without parameters, as in the simple query protocol.
     pub fn none() -> Values {
         Values(Vec::new())
     }
 
-    /// Those of a message.
+    /// Takes the values of a message.
     pub fn of(prepared: &Prepared, bind: &Bind) -> PgResult<Values> {
         let (wanted, given) = (prepared.parameters.len(), bind.values.len());
         if wanted != given {
@@ -152,12 +152,12 @@ impl Values {
         Ok(Values(pairs.map(one).collect::<PgResult<_>>()?))
     }
 
-    /// All of them, in their order.
+    /// Returns the values of all parameters, in order.
     pub fn all(&self) -> &[Given] {
         &self.0
     }
 
-    /// The value of an argument.
+    /// Returns the value of an argument.
     pub fn value(&self, argument: &Argument) -> PgResult<Given> {
         match argument {
             Argument::Given(given) => Ok(given.clone()),

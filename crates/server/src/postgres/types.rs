@@ -18,7 +18,7 @@ pub enum PgType {
     Int8,
     Float4,
     Float8,
-    /// Without digits and scale any that there are.
+    /// A numeric; without digits and scale, one of any size.
     Numeric(Option<(u8, u8)>),
     Text,
     /// An instant: `timestamptz`. Those without a zone are taken to be UTC.
@@ -34,12 +34,12 @@ pub enum PgType {
     Array(Item),
     /// A literal or parameter whose type the place says where it stands.
     Unknown,
-    /// Of a parameter that stands for a result, as JDBC sends it.
+    /// The parameter that JDBC sends in the place of a procedure's result.
     Void,
 }
 
 impl PgType {
-    /// The type of a number; none if it is not spoken here.
+    /// Returns the type of a number; none if it is not spoken here.
     pub fn of_oid(oid: u32) -> Option<PgType> {
         Some(match oid {
             0 | 705 => PgType::Unknown,
@@ -63,7 +63,7 @@ impl PgType {
         })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn oid(self) -> u32 {
         match self {
             PgType::Bool => 16,
@@ -87,7 +87,7 @@ impl PgType {
         }
     }
 
-    /// The bytes of a value, or -1 if they vary.
+    /// Returns the bytes of a value, or -1 if they vary.
     pub fn size(self) -> i16 {
         match self {
             PgType::Bool => 1,
@@ -100,7 +100,12 @@ impl PgType {
         }
     }
 
-    /// The digits of a numeric, as PostgreSQL packs them.
+    /// Returns the type without the precision of a numeric, which may differ from answer to answer.
+    pub fn bare(self) -> PgType {
+        if let PgType::Numeric(_) = self { PgType::Numeric(None) } else { self }
+    }
+
+    /// Returns the digits of a numeric, as PostgreSQL packs them.
     pub fn modifier(self) -> i32 {
         match self {
             PgType::Numeric(Some((digits, scale))) => (i32::from(digits) << 16 | i32::from(scale)) + 4,
@@ -108,7 +113,7 @@ impl PgType {
         }
     }
 
-    /// Its name in messages.
+    /// Returns its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             PgType::Bool => "boolean",
@@ -133,7 +138,7 @@ impl PgType {
     }
 }
 
-/// The type of a field of ours. Lists are JSON.
+/// Returns the type of a field of ours. Lists are JSON.
 pub fn of_field(ty: &FieldType) -> PgType {
     match ty {
         FieldType::Scalar(ty) => of_type(ty.ty),
@@ -141,7 +146,7 @@ pub fn of_field(ty: &FieldType) -> PgType {
     }
 }
 
-/// The type of a column of ours.
+/// Returns the type of a column of ours.
 pub fn of_type(ty: Type) -> PgType {
     match ty {
         Type::Bool => PgType::Bool,
@@ -188,7 +193,7 @@ pub fn write(out: &mut Vec<u8>, batch: &RecordBatch, column: usize, field: &Fiel
             let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
             match form {
                 Form::Text => time_text(out, micros),
-                // What is further back than PostgreSQL's times is its minus infinity.
+                // A time before the earliest of PostgreSQL's becomes its minus infinity.
                 Form::Binary => out.extend_from_slice(&micros.saturating_sub(EPOCH_2000).to_be_bytes()),
             }
         }
@@ -213,7 +218,7 @@ pub fn write_oid(out: &mut Vec<u8>, values: &ArrayRef, row: usize, form: Form) -
     true
 }
 
-/// The JSON of a list.
+/// Returns the JSON of a list.
 fn list(batch: &RecordBatch, column: usize, field: &Field, row: usize) -> Vec<u8> {
     let rows = JsonRows::new(&Schema { fields: vec![Field { name: "x".into(), ty: field.ty.clone() }] });
     let names = arrow_schema_of(field, batch.column(column).clone());
@@ -222,7 +227,7 @@ fn list(batch: &RecordBatch, column: usize, field: &Field, row: usize) -> Vec<u8
     object["{\"x\":".len()..object.len() - 1].to_vec()
 }
 
-/// A batch of one column, of which the name does not matter.
+/// Returns a batch of one column, of which the name does not matter.
 fn arrow_schema_of(field: &Field, column: arrow_array::ArrayRef) -> RecordBatch {
     let schema = Schema { fields: vec![Field { name: "x".into(), ty: field.ty.clone() }] };
     RecordBatch::try_new(tidemill_model::arrow::arrow_schema(&schema), vec![column]).expect("it has the type")
@@ -242,7 +247,7 @@ fn int(out: &mut Vec<u8>, value: i64, form: Form) {
     }
 }
 
-/// The shortest text that reads back as the same float.
+/// Appends the shortest text that reads back as the same float.
 fn float_text(out: &mut Vec<u8>, value: f64) {
     let magnitude = value.abs();
     let written = if value.is_nan() {
@@ -257,7 +262,7 @@ fn float_text(out: &mut Vec<u8>, value: f64) {
     written.expect("memory takes everything");
 }
 
-/// A numeric as PostgreSQL sends it: digits to the base of 10,000.
+/// Appends a numeric in the binary format of PostgreSQL: digits to the base of 10,000.
 fn numeric(out: &mut Vec<u8>, unscaled: i64, scale: u8) {
     // The digits after the point fill up whole groups of four.
     let groups_after = usize::from(scale).div_ceil(4);
@@ -287,7 +292,7 @@ fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// ISO 8601 as PostgreSQL writes it, in UTC.
+/// Appends a time in UTC as PostgreSQL writes it in ISO 8601.
 fn time_text(out: &mut Vec<u8>, micros: i64) {
     let (year, month, day) = civil(micros.div_euclid(DAY));
     let in_day = micros.rem_euclid(DAY);
@@ -302,7 +307,7 @@ fn time_text(out: &mut Vec<u8>, micros: i64) {
     let _ = write!(out, "+00{era}");
 }
 
-/// The year, month and day of a day since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns the year, month and day of a day since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms").
 fn civil(day: i64) -> (i64, i64, i64) {
     let day = day + 719_468;
     let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));

@@ -14,41 +14,18 @@ use super::names::{Name, Relation, column_name, object_name, relation, text_of};
 use super::settings;
 use super::statement::{Argument, Call, ForEngine, Prepared, Read, Statement};
 use super::types::{self, PgType};
+use super::words::Words;
 use sqlparser::ast::{
     self, Expr, Function, FunctionArg, FunctionArguments, GroupByExpr, LimitClause, Query, Select, SelectFlavor,
     SelectItem, SetExpr, TableFactor,
 };
-use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 use tidemill_model::{Field, FieldType};
 
-/// The most words and signs of a text. What is nested by operators is as deep as their number, and is freed by
-/// recursion.
-const TOKENS_MAX: usize = 6_000;
-/// As in PostgreSQL.
+/// The most parameters of a statement, as in PostgreSQL.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// The statements of a text.
-pub fn parse(text: &str) -> PgResult<Vec<ast::Statement>> {
-    let syntax = |message: String| {
-        PgError::new(code::SYNTAX, format!("syntax error: {}", message.trim_start_matches("sql parser error: ")))
-    };
-    let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
-    let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
-    let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
-    if count > TOKENS_MAX {
-        let message = format!("the statement has {count} words and signs, and {TOKENS_MAX} are allowed");
-        return Err(PgError::new(code::TOO_LARGE, message).hint("give long values as parameters"));
-    }
-    Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements().map_err(|error| match error {
-        ParserError::RecursionLimitExceeded => PgError::new(code::TOO_LARGE, "the statement is nested too deeply"),
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax(message),
-    })
-}
-
-/// The only statement of a text, if there is one.
+/// Returns the only statement of a text, if there is one.
 pub fn single(statements: &[ast::Statement]) -> PgResult<Option<&ast::Statement>> {
     match statements {
         [] => Ok(None),
@@ -57,8 +34,8 @@ pub fn single(statements: &[ast::Statement]) -> PgResult<Option<&ast::Statement>
     }
 }
 
-/// A statement, given the types of parameters that the client declares. `sql`: the text of a query that an engine may
-/// answer if it is not understood here.
+/// Returns a statement, given the types of parameters that the client declares. `sql`: the text of a query that an
+/// engine may answer if it is not understood here.
 pub fn prepare(
     catalog: &Catalog,
     statement: Option<&ast::Statement>,
@@ -71,12 +48,15 @@ pub fn prepare(
         }
     }
     let parameters = declared.iter().map(|&oid| (oid != 0).then_some(oid)).collect();
-    let mut reading = Reading { catalog, parameters, names: Vec::new() };
+    let mut reading = Reading { catalog, parameters, names: Vec::new(), has_wrong_arguments: false };
     let (statement, columns) = match statement {
         None => (Statement::Empty, None),
         Some(statement) => match (reading.statement(statement), sql) {
-            (Err(refusal), Some(sql)) if matches!(statement, ast::Statement::Query(_)) => {
-                return for_engine(sql, statement, declared, refusal);
+            // Errors in a call are final: the engine has no procedures, so it need not be asked.
+            (Err(refusal), Some(sql))
+                if matches!(statement, ast::Statement::Query(_)) && !reading.has_wrong_arguments =>
+            {
+                return for_engine(sql, declared, refusal);
             }
             (understood, _) => understood?,
         },
@@ -89,11 +69,10 @@ pub fn prepare(
     Ok(Prepared { statement, parameters, names: reading.names, columns })
 }
 
-/// A query for the engine. A parameter is of the type that the client declares, that it is cast to, or text.
-fn for_engine(sql: &str, statement: &ast::Statement, declared: &[u32], refusal: PgError) -> PgResult<Prepared> {
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize();
-    let tokens: Vec<Token> =
-        tokens.unwrap_or_default().into_iter().filter(|t| !matches!(t, Token::Whitespace(_))).collect();
+/// Returns a query for the engine. A parameter is of the type that the client declares, that it is cast to, or text.
+fn for_engine(sql: &str, declared: &[u32], refusal: PgError) -> PgResult<Prepared> {
+    let words = Words::of(sql)?;
+    let tokens: Vec<&Token> = words.tokens().collect();
     let mut parameters = declared.to_vec();
     for (at, token) in tokens.iter().enumerate() {
         let Token::Placeholder(name) = token else { continue };
@@ -112,8 +91,7 @@ fn for_engine(sql: &str, statement: &ast::Statement, declared: &[u32], refusal: 
     }
     let known = |oid: u32| if oid == 0 { PgType::Text.oid() } else { oid };
     let parameters = parameters.into_iter().map(known).collect();
-    let statement =
-        Statement::Query(ForEngine { sql: sql.to_owned(), statement: Box::new(statement.clone()), refusal });
+    let statement = Statement::Query(ForEngine { sql: sql.to_owned(), refusal });
     Ok(Prepared { statement, parameters, names: Vec::new(), columns: None })
 }
 
@@ -125,6 +103,8 @@ struct Reading<'a> {
     parameters: Vec<Option<u32>>,
     /// The fields and columns that parameters are given to.
     names: Vec<(usize, String)>,
+    /// A flag: whether it calls a procedure that is there with other arguments than that has.
+    has_wrong_arguments: bool,
 }
 
 impl Reading<'_> {
@@ -168,7 +148,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Why a statement is none here.
+    /// Returns the error for a statement that this server does not have.
     fn refused(&self, statement: &ast::Statement) -> PgError {
         use ast::Statement as Sql;
         let procedures = self.catalog.procedure_names();
@@ -244,7 +224,7 @@ impl Reading<'_> {
         }
     }
 
-    /// `SELECT 1`, `SELECT version()`, `SELECT deposit(...)`.
+    /// Understands a `SELECT` without a table: `SELECT 1`, `SELECT version()`, `SELECT deposit(...)`.
     fn row(&mut self, items: &[SelectItem]) -> PgResult<Understood> {
         if let [
             SelectItem::UnnamedExpr(Expr::Function(function))
@@ -269,7 +249,7 @@ impl Reading<'_> {
         Ok((Statement::Row(constants), Some(columns)))
     }
 
-    /// A call as a function of an expression or of `CALL`.
+    /// Returns a call as a function of an expression or of `CALL`.
     fn call_of(&mut self, function: &Function, items: Option<&[SelectItem]>, is_select: bool) -> PgResult<Understood> {
         let Function { name, parameters, args, within_group, filter, null_treatment, over, .. } = function;
         none_of(&[
@@ -300,12 +280,17 @@ impl Reading<'_> {
     ) -> PgResult<Understood> {
         let (catalog, name) = (self.catalog, &from.name);
         let found = catalog.procedures.iter().position(|procedure| name.is(&procedure.name));
+        if found.is_none() && name.is(&catalog.keep.name) {
+            return self.keep(from, given, items);
+        }
         let number = found.ok_or_else(|| {
             let there = catalog.procedure_names();
             PgError::new(code::NO_FUNCTION, format!("there is no procedure '{name}'; procedures: {there}"))
         })?;
         let procedure = &catalog.procedures[number];
+        self.has_wrong_arguments = true;
         let arguments = self.arguments(procedure, given)?;
+        self.has_wrong_arguments = false;
         let columns = projected(items, &procedure.returns, from.qualifier(&procedure.name))?;
         let shown: Vec<Described> = columns
             .iter()
@@ -315,6 +300,20 @@ impl Reading<'_> {
         let shown = (is_select || !shown.is_empty()).then_some(shown);
         let columns = columns.into_iter().map(|(column, _)| column).collect();
         Ok((Statement::Call(Call { procedure: number, arguments, columns, is_select }), shown))
+    }
+
+    /// Understands `SELECT tidemill_savepoint('monday')`.
+    fn keep(&mut self, from: &Relation, given: &[FunctionArg], items: Option<&[SelectItem]>) -> PgResult<Understood> {
+        let procedure = &self.catalog.keep;
+        self.has_wrong_arguments = true;
+        let name = self.arguments(procedure, given)?.into_iter().next().map(|(_, argument)| argument);
+        self.has_wrong_arguments = false;
+        let columns = projected(items, &procedure.returns, from.qualifier(&procedure.name))?;
+        let shown = columns
+            .iter()
+            .map(|(column, name)| Described { name: name.clone(), ..described(&procedure.returns[*column]) });
+        let shown = Some(shown.collect());
+        Ok((Statement::Keep(name, columns.into_iter().map(|(column, _)| column).collect()), shown))
     }
 
     fn arguments(&mut self, procedure: &Procedure, given: &[FunctionArg]) -> PgResult<Vec<(usize, Argument)>> {
@@ -357,13 +356,13 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether it is the parameter that JDBC puts in the place of a result.
+    /// Returns whether an expression is the parameter that JDBC puts in the place of a result.
     fn is_void(&mut self, expression: &Expr) -> bool {
         let place = placeholder(expression);
         place.is_some_and(|place| self.parameters.get(place).copied().flatten() == Some(PgType::Void.oid()))
     }
 
-    /// A literal or a parameter, which is of this type unless it says otherwise.
+    /// Returns a literal or a parameter, which is of this type unless it says otherwise.
     fn argument(&mut self, expression: &Expr, target: PgType) -> PgResult<Argument> {
         if let Some(place) = placeholder(expression) {
             self.parameter(place, target);
@@ -429,7 +428,7 @@ impl Reading<'_> {
         Ok((Statement::Read(Read { table: number, columns, key, limit }), Some(shown)))
     }
 
-    /// The values of a key from `key = value AND ...`.
+    /// Returns the values of a key from `key = value AND ...`.
     fn key(&mut self, table: usize, from: &Relation, selection: &Expr) -> PgResult<Vec<Argument>> {
         let catalog = self.catalog;
         let table = &catalog.tables[table];
@@ -474,18 +473,18 @@ impl Reading<'_> {
     }
 }
 
-/// The first word of a statement.
+/// Returns the first word of a statement.
 fn first_word(statement: &ast::Statement) -> String {
     statement.to_string().split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// `deposit(account, amount)`.
+/// Returns the signature of a procedure: `deposit(account, amount)`.
 fn signature(procedure: &Procedure) -> String {
     let fields = procedure.fields.iter().map(|field| format!("{} {}", field.name, types::of_field(&field.ty).name()));
     format!("{}({})", procedure.name, fields.collect::<Vec<_>>().join(", "))
 }
 
-/// There is no parameter of this name, or not that many.
+/// Returns the error that a procedure has no parameter of this name, or not that many.
 fn no_argument(procedure: &Procedure, name: Option<&Name>, count: usize) -> PgError {
     let error = match name {
         Some(name) => PgError::new(code::NO_FUNCTION, format!("{} has no argument '{name}'", signature(procedure))),
@@ -494,7 +493,7 @@ fn no_argument(procedure: &Procedure, name: Option<&Name>, count: usize) -> PgEr
     name.map_or(error.clone(), |name| error.column(name.to_string()))
 }
 
-/// Refuses what is there of these.
+/// Refuses the statement if it has any of these clauses; each comes with its name.
 fn none_of(refusals: &[(bool, &str)]) -> PgResult<()> {
     match refusals.iter().find(|(is_there, _)| *is_there) {
         Some((_, what)) => Err(PgError::not_supported(what)),

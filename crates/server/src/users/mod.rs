@@ -4,6 +4,7 @@
 //!
 //! The file has no password and no token: of each secret it has what PostgreSQL would keep (a verifier of
 //! SCRAM-SHA-256), and a hash. Secrets are made here, of 160 random bits, so that neither can be guessed from the file.
+//! So others may read it, but one that others may write is refused: they could let anybody in.
 //! A server reads the file again when it has changed; while it cannot be read, nobody is let in.
 
 mod rights;
@@ -14,30 +15,32 @@ use parking_lot::Mutex;
 pub use rights::{Right, Rights};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
-pub use scram::{Exchange, Verifier, base64_decoded};
+pub use scram::{Binding, Exchange, Verifier, base64_decoded};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The bytes of a secret.
 const SECRET_BYTES: usize = 20;
+/// The permissions by which a group or others write a file.
+const WRITTEN_BY_OTHERS: u32 = 0o022;
 /// The longest name.
 const NAME_BYTES_MAX: usize = 63;
 
-/// A user, as the file has it.
+/// A user, as it stands in the users file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct User {
     /// Unique in the file.
     pub name: String,
-    /// The verifier of the secret, as PostgreSQL writes it.
+    /// The SCRAM verifier of the user's secret, in the format of PostgreSQL.
     scram: String,
     /// The SHA-256 of the secret, in hexadecimal.
     token: String,
-    /// What the user may do.
+    /// The rights of the user.
     #[serde(flatten)]
     pub rights: Rights,
 }
@@ -46,11 +49,15 @@ pub struct User {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Users {
-    /// In the order in which they were added.
+    /// The users, in the order in which they were added.
     pub users: Vec<User>,
+    /// A secret of the file, in hexadecimal, by which names without a user have a salt as users have one. A file of an
+    /// earlier version has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    salts: String,
 }
 
-/// Why users cannot be read or changed.
+/// The reason why users cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsersError {
@@ -70,6 +77,17 @@ pub enum UsersError {
         /// The reason.
         source: io::Error,
     },
+    /// Others may write the file.
+    #[error(
+        "others may write {path} (mode {mode:03o}), and so let anybody in; take the right from them with 'chmod go-w {path}' \
+         and look at who is in it"
+    )]
+    Loose {
+        /// The file.
+        path: String,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The file is no file of users.
     #[error("{path} is no file of users: {reason}")]
     Wrong {
@@ -84,16 +102,25 @@ pub enum UsersError {
     /// There is no user of this name.
     #[error("there is no user '{0}'; users: {1}")]
     Unknown(String, String),
-    /// It is no name.
+    /// The text cannot be the name of a user.
     #[error("'{0}' is no name of a user; give up to 63 letters, digits, and any of _ - . @")]
     Name(String),
 }
 
 impl Users {
-    /// Those of a file.
+    /// Reads the users of a file.
     pub fn load(path: &Path) -> Result<Users, UsersError> {
         let shown = || path.display().to_string();
-        let text = fs::read(path).map_err(|source| UsersError::Read { path: shown(), source })?;
+        let read = || {
+            let mut file = fs::File::open(path)?;
+            let (mode, mut text) = (mode(&file.metadata()?), Vec::new());
+            file.read_to_end(&mut text)?;
+            io::Result::Ok((mode, text))
+        };
+        let (mode, text) = read().map_err(|source| UsersError::Read { path: shown(), source })?;
+        if mode & WRITTEN_BY_OTHERS != 0 {
+            return Err(UsersError::Loose { path: shown(), mode });
+        }
         let wrong = |reason: String| UsersError::Wrong { path: shown(), reason };
         let users: Users = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         match users.users.iter().find(|user| Verifier::parse(&user.scram).is_none()) {
@@ -131,6 +158,9 @@ impl Users {
         }
         let secret = hex(&random::<SECRET_BYTES>());
         let (scram, token) = (Verifier::of(&secret).to_string(), hash(&secret));
+        if self.salts.is_empty() {
+            self.salts = hex(&random::<SECRET_BYTES>());
+        }
         self.users.push(User { name: name.to_owned(), scram, token, rights });
         Ok(secret)
     }
@@ -146,12 +176,21 @@ impl Users {
         Ok(())
     }
 
-    /// The user of a name.
+    /// Returns the user of a name.
     pub fn find(&self, name: &str) -> Option<&User> {
         self.users.iter().find(|user| user.name == name)
     }
 
-    /// The user whose secret it is.
+    /// Returns the secret that the salts of names without a user are made of: the same for each server of the file. In
+    /// a file of an earlier version it is made of the first user's verifier, which nobody outside knows either.
+    pub fn salts(&self) -> [u8; 32] {
+        let first = self.users.first().map_or("", |user| &user.scram);
+        let of = if self.salts.is_empty() { first } else { &self.salts };
+        let whole = digest(&SHA256, format!("salts of names without a user\n{of}").as_bytes());
+        whole.as_ref().try_into().expect("it has 32 bytes")
+    }
+
+    /// Returns the user that has this secret.
     pub fn of_token(&self, secret: &str) -> Option<&User> {
         let hash = hash(secret);
         self.users.iter().find(|user| user.token == hash)
@@ -159,20 +198,27 @@ impl Users {
 }
 
 impl User {
-    /// The text of what its secret is checked by: another secret has another.
+    /// Returns the text of what its secret is checked by: another secret has another.
     pub fn scram(&self) -> &str {
         &self.scram
     }
 
-    /// What its secret is checked by.
+    /// Returns the verifier that its secret is checked with.
     pub fn verifier(&self) -> Verifier {
         Verifier::parse(&self.scram).expect("it was checked when the file was read")
     }
 }
 
-/// A secret of a server, which nobody is told.
-pub fn secret() -> [u8; 32] {
-    random()
+/// Returns the permissions of a file; none where files have no such permissions.
+fn mode(found: &fs::Metadata) -> u32 {
+    #[cfg(unix)]
+    let mode = std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777;
+    #[cfg(not(unix))]
+    let mode = {
+        let _ = found;
+        0
+    };
+    mode
 }
 
 fn random<const N: usize>() -> [u8; N] {
@@ -185,12 +231,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A secret has so many random bits that a plain hash of it cannot be searched.
+/// Hashes a secret, which has so many random bits that a plain hash of it cannot be searched.
 fn hash(secret: &str) -> String {
     hex(digest(&SHA256, secret.as_bytes()).as_ref())
 }
 
-/// How long what stays open goes by what a user might do before.
+/// The longest time for which open connections and subscriptions keep rights that the file of users has taken away.
 pub const RIGHTS_MAX: Duration = Duration::from_secs(1);
 
 /// The users of a server.
@@ -200,21 +246,22 @@ pub struct UsersFile {
 }
 
 impl UsersFile {
-    /// Reads them for the first time.
+    /// Reads the users file for the first time.
     pub fn open(path: &Path) -> Result<UsersFile, UsersError> {
         let version = FileVersion::of(path);
         let users = Arc::new(Users::load(path)?);
         Ok(UsersFile { path: path.to_owned(), read: Mutex::new((version, users)) })
     }
 
-    /// What a user may do now who was let in with this verifier; none if it is a user no more. A file that cannot be read
-    /// says nothing about who is known: then as before.
+    /// Returns the present rights of a user who was let in with this verifier; none if the user was removed or has
+    /// another secret. While the file cannot be read, the rights are as before. A file that cannot be read says nothing
+    /// about who is known: then as before.
     pub fn rights_of(&self, name: &str, scram: &str, before: &Rights) -> Option<Rights> {
         let Ok(users) = self.current() else { return Some(before.clone()) };
         users.find(name).filter(|user| user.scram() == scram).map(|user| user.rights.clone())
     }
 
-    /// Those that there are now.
+    /// Returns the present users.
     pub fn current(&self) -> Result<Arc<Users>, UsersError> {
         let mut read = self.read.lock();
         let version = FileVersion::of(&self.path);
@@ -246,7 +293,10 @@ mod tests {
         assert_eq!(*read, users);
         assert_eq!(read.of_token(&other).map(|user| &*user.name), Some("bob"));
         assert!(read.of_token("").is_none() && read.of_token(&text).is_none());
+        let salts = users.salts();
+        assert_eq!(read.salts(), salts);
         users.remove("bob").expect("it is there");
+        assert_eq!(users.salts(), salts);
         assert!(matches!(users.remove("bob"), Err(UsersError::Unknown(..))));
         assert!(matches!(users.add("ada", Rights::default()), Err(UsersError::There(_))));
         assert!(matches!(users.add("a b", Rights::default()), Err(UsersError::Name(_))));
@@ -255,5 +305,25 @@ mod tests {
         fs::write(&path, "{\"users\": [{}]}").expect("it is written");
         assert!(file.current().is_err());
         fs::remove_dir_all(&folder).expect("it goes");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_others_may_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("tidemill-loose-{}.json", std::process::id()));
+        let mut users = Users::default();
+        users.add("ada", Rights::all()).expect("a new one");
+        users.save(&path).expect("it is written");
+        let file = UsersFile::open(&path).expect("its owner alone writes it");
+        for (mode, is_refused) in
+            [(0o644, false), (0o664, true), (0o602, true), (0o620, true), (0o666, true), (0o440, false), (0o600, false)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            let loaded = Users::load(&path);
+            assert_eq!(matches!(loaded, Err(UsersError::Loose { mode: told, .. }) if told == mode), is_refused);
+            assert_eq!(file.current().is_err(), is_refused, "{mode:o}");
+        }
+        fs::remove_file(&path).expect("it goes");
     }
 }

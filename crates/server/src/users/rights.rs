@@ -1,4 +1,4 @@
-//! What a user may do.
+//! The rights of a user.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -18,6 +18,10 @@ pub enum Right {
     Push,
     /// Follow a stream.
     Subscribe,
+    /// Read a table by queries, which may take long.
+    Query,
+    /// Make a savepoint.
+    Savepoint,
 }
 
 impl fmt::Display for Right {
@@ -27,6 +31,8 @@ impl fmt::Display for Right {
             Right::Read => "read",
             Right::Push => "push",
             Right::Subscribe => "subscribe",
+            Right::Query => "query",
+            Right::Savepoint => "savepoint",
         })
     }
 }
@@ -50,6 +56,12 @@ pub struct Rights {
     /// Streams.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub subscribe: BTreeSet<String>,
+    /// A flag: whether the tables that may be read may be read by queries, too.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub query: bool,
+    /// A flag: whether savepoints may be made.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub savepoint: bool,
 }
 
 fn is_not(value: &bool) -> bool {
@@ -57,14 +69,16 @@ fn is_not(value: &bool) -> bool {
 }
 
 impl Rights {
-    /// All that there are: those of everybody where there are no users.
+    /// Returns all that there are: those of everybody where there are no users.
     pub fn all() -> Rights {
         Rights { admin: true, ..Rights::default() }
     }
 
-    /// Whether this may be done.
+    /// Returns whether the user has a right, for the thing of this name.
     pub fn has(&self, right: Right, name: &str) -> bool {
         let names = match right {
+            Right::Query => return self.admin || self.query,
+            Right::Savepoint => return self.admin || self.savepoint,
             Right::Call => &self.call,
             Right::Read => &self.read,
             Right::Push => &self.push,
@@ -73,9 +87,13 @@ impl Rights {
         self.admin || names.contains(ALL) || names.contains(name)
     }
 
-    /// Why it may not be done, if so.
+    /// Returns the reason why the user may not do something; none if it may.
     pub fn refusal(&self, user: &str, right: Right, name: &str) -> Option<String> {
-        let refused = || format!("user '{user}' has no right to {right} '{name}'");
+        let refused = || match right {
+            Right::Query => format!("user '{user}' has no right to ask queries over tables"),
+            Right::Savepoint => format!("user '{user}' has no right to make savepoints"),
+            _ => format!("user '{user}' has no right to {right} '{name}'"),
+        };
         (!self.has(right, name)).then(refused)
     }
 }
@@ -92,6 +110,8 @@ impl fmt::Display for Rights {
             listed("read", &self.read),
             listed("push", &self.push),
             listed("subscribe", &self.subscribe),
+            self.query.then(|| "query".to_owned()),
+            self.savepoint.then(|| "savepoint".to_owned()),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         f.write_str(if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }.as_str())

@@ -7,6 +7,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 const NAME: &str = "SCRAM-SHA-256";
+/// The header by which a client binds the exchange to the server's certificate (RFC 5929, section 4).
+const END_POINT: &str = "p=tls-server-end-point,,";
 const ITERATIONS: u32 = 4_096;
 /// The most that a file may ask for.
 const ITERATIONS_MAX: u32 = 1_000_000;
@@ -15,7 +17,7 @@ const NONCE_BYTES: usize = 18;
 
 type Hash = [u8; 32];
 
-/// What a secret is checked by. The secret cannot be made from it.
+/// The data that a secret is checked with. The secret cannot be made from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verifier {
     iterations: u32,
@@ -25,7 +27,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// That of a secret.
+    /// Makes the verifier of a secret.
     pub fn of(secret: &str) -> Verifier {
         Verifier::with(secret, &random::<SALT_BYTES>(), ITERATIONS)
     }
@@ -38,8 +40,8 @@ impl Verifier {
         Verifier { iterations, salt: salt.to_vec(), stored_key, server_key: signed(&salted, b"Server Key") }
     }
 
-    /// One that no secret has, for those whose name is not known: they hear that at the end, as those with a wrong secret
-    /// do. The same name has the same salt.
+    /// Makes a verifier that no secret has, for those whose name is not known: they hear that at the end, as those with
+    /// a wrong secret do. The same name has the same salt.
     pub fn of_nobody(name: &str, server: &[u8; 32]) -> Verifier {
         let salt = signed(server, name.as_bytes())[..SALT_BYTES].to_vec();
         Verifier { iterations: ITERATIONS, salt, stored_key: random(), server_key: random() }
@@ -63,11 +65,22 @@ impl fmt::Display for Verifier {
     }
 }
 
+/// A way in which a conversation is bound to the encrypted channel that it is on.
+#[derive(Clone, Copy, Debug)]
+pub enum Binding<'a> {
+    /// The server offers no binding.
+    None,
+    /// It offers one, and the client has chosen a mechanism without.
+    Offered,
+    /// The client has chosen the mechanism with a binding: the hash of the server's certificate.
+    Used(&'a [u8]),
+}
+
 /// A conversation with a client after its first message.
 pub struct Exchange {
     verifier: Verifier,
-    /// How the client says that it uses no binding to a channel: `n,,` or `y,,`.
-    binding: String,
+    /// The client's channel binding: its header, and the data that it binds to.
+    bound: Vec<u8>,
     client_first: String,
     server_first: String,
     nonce: String,
@@ -75,15 +88,19 @@ pub struct Exchange {
 
 impl Exchange {
     /// Begins with the first message of a client; none if it is no such message.
-    pub fn begin(message: &str, verifier: Verifier) -> Option<Exchange> {
-        Exchange::with(message, verifier, &base64(&random::<NONCE_BYTES>()))
+    pub fn begin(message: &str, verifier: Verifier, binding: Binding<'_>) -> Option<Exchange> {
+        Exchange::with(message, verifier, binding, &base64(&random::<NONCE_BYTES>()))
     }
 
-    fn with(message: &str, verifier: Verifier, own: &str) -> Option<Exchange> {
-        let (binding, client_first) = message.split_at_checked(3)?;
-        if !matches!(binding, "n,," | "y,,") {
-            return None;
-        }
+    fn with(message: &str, verifier: Verifier, binding: Binding<'_>, own: &str) -> Option<Exchange> {
+        let (head, client_first) = message.split_at_checked(message.find(",,")? + 2)?;
+        let data: &[u8] = match (head, binding) {
+            ("n,,", Binding::None | Binding::Offered) | ("y,,", Binding::None) => &[],
+            (END_POINT, Binding::Used(data)) => data,
+            // With `y,,` it says that the server offers no binding, which it does: somebody in between has taken it out.
+            _ => return None,
+        };
+        let bound = [head.as_bytes(), data].concat();
         // The name is that of the connection; what stands here is nothing.
         let (_, client) = client_first.strip_prefix("n=")?.split_once(",r=")?;
         let is_nonce = !client.is_empty() && client.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
@@ -92,19 +109,18 @@ impl Exchange {
         }
         let nonce = format!("{client}{own}");
         let server_first = format!("r={nonce},s={},i={}", base64(&verifier.salt), verifier.iterations);
-        let (binding, client_first) = (binding.to_owned(), client_first.to_owned());
-        Some(Exchange { verifier, binding, client_first, server_first, nonce })
+        Some(Exchange { verifier, bound, client_first: client_first.to_owned(), server_first, nonce })
     }
 
-    /// What the server says to that.
+    /// Returns the server's first message.
     pub fn server_first(&self) -> &str {
         &self.server_first
     }
 
-    /// What the server says to the last message of a client that knows the secret; none if it does not.
+    /// Returns the server's last message to a client that has proven the secret; none if the proof is wrong.
     pub fn finish(&self, message: &str) -> Option<String> {
         let (unproven, proof) = message.rsplit_once(",p=")?;
-        if unproven != format!("c={},r={}", base64(self.binding.as_bytes()), self.nonce) {
+        if unproven != format!("c={},r={}", base64(&self.bound), self.nonce) {
             return None;
         }
         let all = format!("{},{},{unproven}", self.client_first, self.server_first);
@@ -140,7 +156,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes of base64; none if it is none.
+/// Returns the bytes of base64; none if it is none.
 pub fn base64_decoded(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
@@ -172,7 +188,8 @@ mod tests {
         let verifier = Verifier::with("pencil", &salt, 4096);
         assert_eq!(Verifier::parse(&verifier.to_string()), Some(verifier.clone()));
         let first = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
-        let exchange = Exchange::with(first, verifier, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0").expect("a first message");
+        let own = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
+        let exchange = Exchange::with(first, verifier, Binding::None, own).expect("a first message");
         let nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
         assert_eq!(exchange.server_first(), format!("r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"));
         let proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
@@ -191,6 +208,55 @@ mod tests {
         }
     }
 
+    /// Returns the last message of a client that knows the secret.
+    fn last(exchange: &Exchange, secret: &str, bound: &[u8]) -> String {
+        let Verifier { iterations, salt, .. } = &exchange.verifier;
+        let mut salted = [0; 32];
+        let count = NonZeroU32::new(*iterations).expect("there are some");
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, count, salt, secret.as_bytes(), &mut salted);
+        let key = signed(&salted, b"Client Key");
+        let unproven = format!("c={},r={}", base64(bound), exchange.nonce);
+        let all = format!("{},{},{unproven}", exchange.client_first, exchange.server_first);
+        let signature = signed(&sha256(&key), all.as_bytes());
+        let proof: Vec<u8> = key.iter().zip(&signature).map(|(key, signature)| key ^ signature).collect();
+        format!("{unproven},p={}", base64(&proof))
+    }
+
+    #[test]
+    fn a_conversation_is_bound_to_the_certificate() {
+        let (own, other) = ([7u8; 32], [8u8; 32]);
+        let begin = |head: &str, binding| Exchange::begin(&format!("{head}n=,r=abc"), Verifier::of("s"), binding);
+        let exchange = begin(END_POINT, Binding::Used(&own)).expect("a first message");
+        let with = |data: &[u8]| [END_POINT.as_bytes(), data].concat();
+        assert!(exchange.finish(&last(&exchange, "s", &with(&own))).is_some());
+        for wrong in [with(&other), with(&[]), b"n,,".to_vec(), own.to_vec()] {
+            assert!(exchange.finish(&last(&exchange, "s", &wrong)).is_none());
+        }
+        assert!(exchange.finish(&last(&exchange, "other", &with(&own))).is_none());
+        // Without a binding where one is offered; but a client that believes that none is, is told a lie by somebody.
+        let exchange = begin("n,,", Binding::Offered).expect("a first message");
+        assert!(exchange.finish(&last(&exchange, "s", b"n,,")).is_some());
+        assert!(begin("y,,", Binding::Offered).is_none());
+        assert!(begin("y,,", Binding::None).is_some());
+        for (head, binding) in [
+            ("n,,", Binding::Used(&own[..])),
+            ("y,,", Binding::Used(&own)),
+            (END_POINT, Binding::Offered),
+            (END_POINT, Binding::None),
+            ("p=tls-unique,,", Binding::Used(&own)),
+        ] {
+            assert!(begin(head, binding).is_none(), "{head} {binding:?}");
+        }
+    }
+
+    #[test]
+    fn names_without_a_user_have_salts_of_their_own() {
+        let salt = |name, secret: &[u8; 32]| Verifier::of_nobody(name, secret).salt;
+        assert_eq!(salt("eve", &[1; 32]), salt("eve", &[1; 32]));
+        assert_ne!(salt("eve", &[1; 32]), salt("eva", &[1; 32]));
+        assert_ne!(salt("eve", &[1; 32]), salt("eve", &[2; 32]));
+    }
+
     #[test]
     fn what_is_no_first_message_is_refused() {
         for wrong in [
@@ -204,7 +270,7 @@ mod tests {
             "n,,n=,r=a b",
             "äöü",
         ] {
-            assert!(Exchange::begin(wrong, Verifier::of("x")).is_none(), "{wrong}");
+            assert!(Exchange::begin(wrong, Verifier::of("x"), Binding::None).is_none(), "{wrong}");
         }
         for text in ["", "SCRAM-SHA-256$4096:AAAA$AAAA:AAAA", "SCRAM-SHA-256$0:AAAA$", "md5abc"] {
             assert_eq!(Verifier::parse(text), None);

@@ -5,7 +5,8 @@
 //! has failed it makes another, which must fail too, and then begins a new process, after a power cut if the power is
 //! off. The new process asks which epochs were committed, and continues from there.
 //!
-//! The contract is broken by: a recovered epoch whose commit was never called, or a lost one whose commit had returned;
+//! The contract is broken by: a recovered epoch whose commit was never called, or a lost one whose commit had returned, unless
+//! it and those after wrote nothing and were not kept;
 //! a file under the final name that was never finished; after the last finish and another power cut, anything but each
 //! row once and in order.
 
@@ -18,10 +19,10 @@ use tidemill_sim::{Call, Fault, SimStorage};
 
 /// Epochs in a script.
 const EPOCHS: u64 = 12;
-/// Never asked for: it must not be seen.
+/// A value that a test writes and never commits: it must not be seen.
 const GARBAGE: i64 = -1;
 
-/// One run.
+/// A run of a sink's script.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
     pub subject: &'a Subject,
@@ -33,13 +34,13 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Without a bug and without a fault.
+    /// Makes a trial without a bug and without a fault.
     pub fn honest(subject: &'a Subject, seed: u64) -> Trial<'a> {
         Trial { subject, seed, planted: Planted::default(), lie: None, fault: None }
     }
 }
 
-/// Why a process ended early.
+/// The reason why a process ended early.
 enum End {
     /// A call failed.
     Failed(IoFailure),
@@ -57,7 +58,7 @@ fn wrong<T>(text: impl Into<String>) -> Result<T, End> {
     Err(End::Wrong(text.into()))
 }
 
-/// The row of an epoch: some have none, one a long one.
+/// Returns the row of an epoch: some have none, one a long one.
 fn rows(seed: u64, epoch: u64) -> Vec<i64> {
     let value = epoch as i64;
     match (seed + epoch) % 6 {
@@ -67,7 +68,7 @@ fn rows(seed: u64, epoch: u64) -> Vec<i64> {
     }
 }
 
-/// What all epochs up to one wrote.
+/// Returns the rows that all epochs up to one wrote.
 fn rows_through(seed: u64, last: Option<u64>) -> Vec<i64> {
     last.map_or(Vec::new(), |last| (0..=last).flat_map(|epoch| rows(seed, epoch)).collect())
 }
@@ -79,6 +80,8 @@ struct Client<'a> {
     committed: Option<u64>,
     /// The last epoch whose commit was called.
     called: Option<u64>,
+    /// The last epoch after whose commit the sink has kept it.
+    kept: Option<u64>,
     /// The epochs whose output may stand under the final name.
     finished: Vec<Option<u64>>,
     steps: Random,
@@ -87,7 +90,7 @@ struct Client<'a> {
 /// Runs a trial to its end; the calls that the script made, or what is wrong.
 pub fn run(trial: &Trial) -> Result<Vec<Call>, String> {
     let storage = SimStorage::new(trial.seed);
-    storage.create_directory(Path::new("out")).expect("no fault yet");
+    make_directories(&storage);
     // Something of another state is there before.
     leave_behind(trial, &storage).map_err(|failure| failure.message)?;
     let script = storage.call_count();
@@ -98,6 +101,7 @@ pub fn run(trial: &Trial) -> Result<Vec<Call>, String> {
         storage: storage.clone(),
         committed: None,
         called: None,
+        kept: None,
         finished: Vec::new(),
         steps: Random::new(trial.seed),
     };
@@ -120,10 +124,21 @@ pub fn run(trial: &Trial) -> Result<Vec<Call>, String> {
     Err(format!("it does not come to an end: {last}"))
 }
 
-/// A storage with an output of one state, committed up to an epoch.
+/// Makes the folders of the state and of its outputs.
+pub fn make_directories(storage: &SimStorage) {
+    for directory in ["out", "state"] {
+        storage.create_directory(Path::new(directory)).expect("no fault yet");
+    }
+}
+
+/// Returns a storage with an output of one state, committed up to an epoch.
 pub fn committed(subject: &Subject, epoch: u64) -> SimStorage {
-    let storage = SimStorage::new(1);
-    storage.create_directory(Path::new("out")).expect("no fault");
+    committed_on(SimStorage::new(1), subject, epoch)
+}
+
+/// Commits an output of one state up to an epoch on an empty storage, which is given back.
+pub fn committed_on(storage: SimStorage, subject: &Subject, epoch: u64) -> SimStorage {
+    make_directories(&storage);
     let mut sink = subject.open(&storage, "one", Planted::default()).expect("it opens");
     sink.recover().expect("nothing is there");
     sink.write(&batch(&[1])).expect("it writes");
@@ -132,7 +147,7 @@ pub fn committed(subject: &Subject, epoch: u64) -> SimStorage {
     storage
 }
 
-/// An output that another state has not finished.
+/// Returns an output that another state has not finished.
 fn leave_behind(trial: &Trial, storage: &SimStorage) -> Result<(), IoFailure> {
     let mut sink = trial.subject.open(storage, "another", Planted::default())?;
     sink.recover()?;
@@ -154,7 +169,7 @@ impl Client<'_> {
         }
     }
 
-    /// From opening to the last finish.
+    /// Runs a process from opening to the last finish.
     fn process(&mut self) -> Result<(), End> {
         let mut sink = self.open()?;
         let seed = self.trial.seed;
@@ -195,6 +210,10 @@ impl Client<'_> {
                         client.committed = Some(last);
                         if client.steps.chance(20) {
                             sink.commit(last)?;
+                        }
+                        if client.steps.chance(30) {
+                            sink.keep()?;
+                            client.kept = client.committed;
                         }
                         Ok(())
                     })?;
@@ -253,7 +272,9 @@ impl Client<'_> {
 
     fn finish(&mut self, sink: Box<dyn Sink>) -> Result<(), End> {
         self.finished.push(self.committed);
-        Ok(sink.finish()?)
+        sink.finish()?;
+        self.kept = self.committed;
+        Ok(())
     }
 
     /// Opens it where nothing has failed.
@@ -271,16 +292,22 @@ impl Client<'_> {
             }
             Err(failure) => return wrong(failure.message),
         };
-        if recovered != Recovered::Through(self.committed) && recovered != Recovered::Through(self.called) {
-            let (committed, called) = (self.committed, self.called);
-            return wrong(format!("{recovered:?} recovered, {committed:?} committed, {called:?} called"));
-        }
         let Recovered::Through(epoch) = recovered else { return wrong("it forgets") };
+        if epoch != self.committed && epoch != self.called && !self.is_silent_since(epoch) {
+            let (committed, called, kept) = (self.committed, self.called, self.kept);
+            return wrong(format!("{epoch:?} recovered, {committed:?} committed, {called:?} called, {kept:?} kept"));
+        }
         (self.committed, self.called) = (epoch, epoch);
         Ok(sink)
     }
 
-    /// Under the final name stands nothing, or what was finished.
+    /// Returns whether nothing was written after this epoch, which is not before what was kept: then it need not be recorded.
+    fn is_silent_since(&self, epoch: Option<u64>) -> bool {
+        let written = |last| rows_through(self.trial.seed, last);
+        self.kept <= epoch && epoch < self.committed && written(epoch) == written(self.committed)
+    }
+
+    /// Checks that under the final name stands nothing, or what was finished.
     fn check_name(&self) -> Result<(), String> {
         let Some(contents) = self.trial.subject.contents(&self.storage)? else { return Ok(()) };
         let seed = self.trial.seed;

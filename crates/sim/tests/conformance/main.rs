@@ -6,6 +6,7 @@
 mod contract;
 #[path = "../search/mod.rs"]
 mod search;
+mod shared;
 mod subjects;
 
 use contract::{Trial, run};
@@ -13,7 +14,7 @@ use search::Search;
 use std::env::var;
 use std::path::Path;
 use subjects::{Subject, subjects};
-use tidemill_durability::{Bug, Planted};
+use tidemill_durability::{Bug, Planted, read_all, replace};
 use tidemill_runtime::{Recovered, Sink};
 use tidemill_sim::{Call, Fault, Operation, SimStorage};
 
@@ -21,7 +22,7 @@ fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
 }
 
-/// What can go wrong with a call, and with what is read.
+/// Returns the faults that a call can have, and those of what is read.
 fn faults(call: &Call) -> Vec<Fault> {
     let mut faults = call.faults();
     if call.operation == Operation::ReadAt {
@@ -30,7 +31,7 @@ fn faults(call: &Call) -> Vec<Fault> {
     faults
 }
 
-/// A script without faults, then with each at each of its calls, until `ends` says so of one.
+/// Tries a script without faults, then with each at each of its calls, until `ends` says so of one.
 fn try_all<'a>(script: Trial<'a>, ends: &mut dyn FnMut(&Trial<'a>, Result<(), String>) -> bool) -> bool {
     let calls = match run(&script) {
         Ok(calls) => calls,
@@ -80,12 +81,12 @@ fn is_found(what: &str, planted: Planted, lie: Option<&str>, shows: &[&str]) {
     assert!(found, "{}", search.missed());
 }
 
-/// What is there in the end is not what was committed.
+/// The content in the end is not what was committed.
 const CONTENTS: &[&str] = &["at the end"];
 /// Another epoch is recovered than the last that was committed.
 const EPOCH: &[&str] = &["recovered,"];
 /// The sink finds its own record damaged.
-const RECORD: &[&str] = &["tidemill-epoch, which says what of out/result was released, cannot be used"];
+const RECORD: &[&str] = &["state/sinks, which says what of out/result was released, cannot be used"];
 
 #[test]
 fn planted_bugs_are_found() {
@@ -112,14 +113,19 @@ fn planted_bugs_are_found() {
 
 #[test]
 fn syncs_that_are_left_out_are_found() {
-    let lies =
-        [("tidemill-part", CONTENTS), ("tidemill-epoch.new", RECORD), ("tidemill-copy", CONTENTS), ("out", CONTENTS)];
+    let lies = [
+        ("tidemill-part", CONTENTS),
+        ("sinks.new", RECORD),
+        ("state", EPOCH),
+        ("tidemill-copy", CONTENTS),
+        ("out", CONTENTS),
+    ];
     for (end, shows) in lies {
         is_found(end, Planted::default(), Some(end), shows);
     }
 }
 
-/// How many bits of a file can be flipped without being noticed when the sink recovers.
+/// Returns how many bits of a file can be flipped without being noticed when the sink recovers.
 fn believed(subject: &Subject, storage: &SimStorage, file: &Path, planted: Planted) -> usize {
     let length = storage.files()[file].len();
     assert!(length > 0, "there is something to damage");
@@ -150,7 +156,7 @@ fn what_was_released_is_refused_with_any_bit_turned() {
             assert_eq!(believed(&subject, &storage(), file, Planted::default()), 0, "{}, {file:?}", subject.name);
             assert!(believed(&subject, &storage(), file, Planted::new(bug)) > 0, "{}, {file:?}", subject.name);
         };
-        check(&begun, &subject.beside("epoch"), Bug::SinkTrustsRecord);
+        check(&begun, Path::new(subjects::RECORD), Bug::SinkTrustsRecord);
         check(&begun, &subject.beside("part"), Bug::SinkTrustsPart);
         if !subject.is_columnar() {
             check(&finished, Path::new(subjects::PATH), Bug::SinkTrustsPart);
@@ -168,6 +174,67 @@ fn what_was_released_is_refused_with_any_bit_turned() {
                 let files = storage.files();
                 assert_eq!(files[Path::new(subjects::PATH)], damaged, "{}", subject.name);
                 assert_eq!(files.contains_key(&subject.beside("part")), goes_on, "{}", subject.name);
+            }
+        }
+    }
+}
+
+/// A recovery cuts off what was prepared and not committed, and a power cut does not bring it back under the final name.
+#[test]
+fn what_was_cut_off_stays_so() {
+    for (subject, seed) in subjects().iter().flat_map(|subject| (0..20).map(move |seed| (subject, seed))) {
+        let storage = contract::committed_on(SimStorage::new(seed), subject, 3);
+        let mut sink = subject.open(&storage, "one", Planted::default()).unwrap();
+        sink.recover().unwrap();
+        sink.write(&subjects::batch(&[2, 3])).unwrap();
+        sink.prepare(4).unwrap();
+        drop(sink);
+        storage.kill();
+        let mut sink = subject.open(&storage, "one", Planted::default()).unwrap();
+        assert_eq!(sink.recover().unwrap(), Recovered::Through(Some(3)), "{}", subject.name);
+        sink.finish().unwrap();
+        storage.cut_power();
+        assert_eq!(subject.contents(&storage).unwrap(), Some(vec![1]), "{}", subject.name);
+    }
+}
+
+/// Another file has its note when an output is copied; an earlier record beside the output itself is refused.
+#[test]
+fn an_older_state_is_refused() {
+    for subject in subjects() {
+        for planted in [Planted::default(), Planted::new(Bug::SinkIgnoresNote)] {
+            let storage = contract::committed(&subject, 3);
+            let older = read_all(&storage, Path::new(subjects::RECORD)).unwrap();
+            let mut sink = subject.open(&storage, "one", planted).unwrap();
+            sink.recover().unwrap();
+            sink.write(&subjects::batch(&[2])).unwrap();
+            sink.prepare(4).unwrap();
+            sink.commit(4).unwrap();
+            drop(sink);
+            storage.kill();
+            let copied = |name: &str| {
+                let copy = storage.files();
+                let storage = SimStorage::new(2);
+                contract::make_directories(&storage);
+                // Files are numbered as they are made.
+                replace(&storage, Path::new("out/other"), b"").unwrap();
+                for (path, bytes) in copy {
+                    replace(&storage, &path, if path.ends_with(name) { &older } else { &bytes }).unwrap();
+                }
+                subject.open(&storage, "one", planted).and_then(|mut sink| sink.recover())
+            };
+            assert_eq!(copied("sinks").unwrap(), Recovered::Through(Some(3)), "{}", subject.name);
+            assert_eq!(copied("none").unwrap(), Recovered::Through(Some(4)), "{}", subject.name);
+            replace(&storage, Path::new(subjects::RECORD), &older).unwrap();
+            let before = storage.files();
+            let opened = subject.open(&storage, "one", planted).and_then(|mut sink| sink.recover());
+            if planted.is(Bug::SinkIgnoresNote) {
+                assert_eq!(opened.unwrap(), Recovered::Through(Some(3)), "{}", subject.name);
+            } else {
+                let message = opened.unwrap_err().message;
+                let said = "has what epoch 4 of this state released, and the state knows of epoch 3";
+                assert!(message.contains(said), "{}: {message}", subject.name);
+                assert_eq!(storage.files(), before, "{}", subject.name);
             }
         }
     }

@@ -5,7 +5,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{RecordBatch, StringArray};
 use std::fmt::Write as _;
 use std::io::{Cursor, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkConnection, SinkDurability};
 use tidemill_connect::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};
@@ -15,7 +15,7 @@ use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_runtime::{IoFailure, Sink};
 use tidemill_sim::SimStorage;
 
-/// More text than a sink keeps in memory stands in the row of a value beyond this.
+/// The least value that is large: its row has more text than a sink keeps in memory.
 const LARGE: i64 = 1_000_000;
 
 /// A kind of sink.
@@ -25,32 +25,35 @@ pub struct Subject {
     read: fn(&[u8]) -> Result<Vec<i64>, String>,
 }
 
-/// Where they all write.
+/// The path that the sinks write to.
 pub const PATH: &str = "out/result";
+/// The path of the record of what the sinks have released.
+pub const RECORD: &str = "state/sinks";
 
 impl Subject {
     pub fn open(&self, storage: &SimStorage, owner: &str, planted: Planted) -> Result<Box<dyn Sink>, IoFailure> {
-        let durable = SinkDurability { storage: Arc::new(storage.clone()), owner: owner.into(), planted };
+        let durable = SinkDurability::at(Arc::new(storage.clone()), owner, planted, Path::new(RECORD));
         self.connection.open(&schema(), Some(&durable))
     }
 
-    /// The values in the file under the final name; none where there is no such file.
+    /// Returns the values in the file under the final name; none where there is no such file.
     pub fn contents(&self, storage: &SimStorage) -> Result<Option<Vec<i64>>, String> {
         storage.files().get(&PathBuf::from(PATH)).map(|bytes| (self.read)(bytes)).transpose()
     }
 
-    /// A hidden file of the output.
+    /// Returns a hidden file of the output.
     pub fn beside(&self, what: &str) -> PathBuf {
         PathBuf::from(format!("out/.result.tidemill-{what}"))
     }
 
-    /// Whether its file is written whole when it is finished.
+    /// Returns whether its file is written whole when it is finished.
     pub fn is_columnar(&self) -> bool {
         ["parquet", "ipc"].contains(&self.connection.spec().kind.as_str())
     }
 }
 
-fn schema() -> Schema {
+/// Returns the schema of the events that the sinks are given.
+pub fn schema() -> Schema {
     Schema::scalars([("a", ColumnType::required(Type::Int)), ("s", ColumnType::required(Type::Str))])
 }
 
@@ -58,23 +61,23 @@ fn text(value: i64) -> String {
     if is_large(&value) { "x".repeat(300_000) } else { format!("t{value}") }
 }
 
-/// Rows of these values.
+/// Returns the rows of these values.
 pub fn batch(values: &[i64]) -> RecordBatch {
     let row = |value: &i64| vec![Value::Int(*value), Value::Str(text(*value))];
     batch_of(&schema(), &values.iter().map(row).collect::<Vec<_>>())
 }
 
-/// A value whose row does not fit a sink's buffer.
+/// Returns a value whose row does not fit a sink's buffer.
 pub fn large(value: i64) -> i64 {
     LARGE + value
 }
 
-/// Whether it is one of those.
+/// Returns whether a value is one of the large ones.
 pub fn is_large(value: &i64) -> bool {
     *value >= LARGE
 }
 
-/// The sink that keeps nothing.
+/// Returns the sink that keeps nothing.
 pub fn null() -> Box<dyn Sink> {
     WriteNull {}.open(&schema(), None).expect("it opens")
 }
@@ -112,7 +115,7 @@ fn unzstd(bytes: &[u8]) -> Result<Vec<u8>, String> {
     zstd::decode_all(bytes).map_err(|error| error.to_string())
 }
 
-/// The values that exactly these lines say.
+/// Returns the values that exactly these lines say.
 fn read_lines(
     bytes: &[u8],
     line: impl Fn(i64) -> String,
@@ -127,7 +130,8 @@ fn read_lines(
     if again == text { Ok(values) } else { Err("the lines are not as they are written".into()) }
 }
 
-fn read_jsonl(bytes: &[u8]) -> Result<Vec<i64>, String> {
+/// Reads JSON Lines.
+pub fn read_jsonl(bytes: &[u8]) -> Result<Vec<i64>, String> {
     let line = |value| format!("{{\"a\":{value},\"s\":\"{}\"}}", text(value));
     read_lines(bytes, line, |line| line.strip_prefix("{\"a\":")?.split(',').next()?.parse().ok())
 }

@@ -17,11 +17,11 @@ use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, EpochSize, Sync};
 use tidemill_sim::{Fault, SimStorage};
 
-/// Records of a history: so many that a run takes longer than a reader.
+/// The number of a history's records: a run takes longer than a reader.
 const EVENTS: usize = 600;
 
-/// A view of the state, verified from its newest checkpoint or from the savepoint at its beginning; none while there is
-/// no state.
+/// Returns a view of the state, verified from its newest checkpoint or from the savepoint at its beginning; none while
+/// there is no state.
 fn look(
     history: &History,
     machine: &SimStorage,
@@ -35,7 +35,7 @@ fn look(
     }
 }
 
-/// A history with an engine for it.
+/// Returns a history with an engine for it.
 fn a_history(seed: u64) -> (History, Engine) {
     let plan = random_plan(seed, PlanSize::Small);
     let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
@@ -56,7 +56,7 @@ fn is_weak(seed: u64) -> bool {
 }
 
 fn setting_of(seed: u64) -> Setting {
-    // Where the log is synced seldom, much of it is not durable when the power goes.
+    // With rare syncs much of the log is not durable when the power goes.
     let sync = if is_weak(seed) { Sync::Every(Duration::from_millis(20)) } else { Sync::Epoch };
     Setting { epoch: EpochSize::Events(3), drive: Drive::Threads, sync, ..Setting::random(seed, Planted::default()) }
 }
@@ -131,7 +131,7 @@ fn a_state_is_verified_beside_the_run() {
             let after = after.expect("it is whole").map_or(0, |verified| verified.through);
             assert!(through <= after, "seed {seed}: epoch {through} was durable, and the log ends with {after}");
             if is_weak(seed) {
-                // What was released and lost is released again.
+                // Results that were released and lost are released again.
                 continue;
             }
             let engine = engine.with_empty_tables();
@@ -145,7 +145,7 @@ fn a_state_is_verified_beside_the_run() {
     assert!(seen.beside > 0 && seen.epochs > 0, "{seen:?}");
 }
 
-/// A run of a seed that has ended, and what a reader finds after it; none where there is little to verify.
+/// Returns a run of a seed that has ended, and what a reader finds after it; none where there is little to verify.
 fn ended(seed: u64) -> Option<(History, SimStorage, Setting, Verified)> {
     let (history, engine) = a_history(seed);
     let (setting, machine) = (Setting { memory: None, ..setting_of(seed) }, new_machine(seed));

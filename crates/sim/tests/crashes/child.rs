@@ -34,11 +34,11 @@ const WORKERS: &str = "TIDEMILL_TEST_WORKERS";
 pub struct Script {
     events_min: usize,
     expected: Expected,
-    /// How many workers its processes have.
+    /// The number of workers of its processes.
     pub workers: usize,
 }
 
-/// How a process ends early.
+/// The way in which a process ends early.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     /// It runs to its end.
@@ -49,7 +49,7 @@ pub enum End {
     PowerAt(u64),
 }
 
-/// The first random history with at least `events_min` events and with rows, whose run takes checkpoints.
+/// Returns the first random history with at least `events_min` events and with rows, whose run takes checkpoints.
 pub fn history(events_min: usize) -> (Program, History, Setting) {
     for seed in (1..).filter(|&seed| checkpoint_events(seed).is_some()) {
         let plan = random_plan(seed, PlanSize::Small);
@@ -75,7 +75,7 @@ impl Script {
         Script { events_min, expected: Expected::new(Subject::new(history(events_min).1)), workers: 1 }
     }
 
-    /// A process in a directory with a folder `out`; syncs of files whose path contains `lies` are left out.
+    /// Returns a process in a directory with a folder `out`; syncs of files whose path contains `lies` are left out.
     pub fn command(&self, directory: &Path, end: End, lies: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", "child::child", "--ignored", "--nocapture"]);
@@ -95,7 +95,7 @@ impl Script {
         (output.status, String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
-    /// A number that a whole run prints: its `calls` that write, or the `KiB` of its peak memory.
+    /// Returns a number that a whole run prints: its `calls` that write, or the `KiB` of its peak memory.
     pub fn number(&self, name: &str) -> u64 {
         let (status, text) = self.run(quick_directory().path(), End::Never, "");
         assert!(status.success(), "{text}");
@@ -103,20 +103,21 @@ impl Script {
         number.unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 
-    /// The first output in a directory that is not as it must be.
+    /// Returns the first output in a directory that is not as it must be.
     pub fn wrong_outputs(&self, directory: &Path, whole: Whole) -> Option<String> {
         self.expected.wrong_outputs(|path| std::fs::read(directory.join(path)), whole)
     }
 }
 
-/// A directory with a folder `out`, in memory where possible: what a process has written outlives it, synced or not.
+/// Returns a directory with a folder `out`, in memory where possible: what a process has written outlives it, synced or
+/// not.
 pub fn quick_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
     std::fs::create_dir(directory.path().join("out")).expect("a directory");
     directory
 }
 
-/// Not a test by itself: the work of a process, in its current directory.
+/// The work of a process, in its current directory; not a test by itself.
 #[test]
 #[ignore = "is run by other tests"]
 fn child() {
@@ -216,6 +217,14 @@ impl Storage for Ending {
         self.write();
         Disk.lock(path, holder)
     }
+
+    fn free(&self, path: &Path) -> io::Result<Option<u64>> {
+        Disk.free(path)
+    }
+
+    fn lock_entry(&self, path: &Path) -> io::Result<Locked> {
+        Disk.lock_entry(path)
+    }
 }
 
 struct EndingFile {
@@ -236,6 +245,10 @@ impl File for EndingFile {
 
     fn length(&self) -> io::Result<u64> {
         self.file.length()
+    }
+
+    fn identity(&self) -> io::Result<Option<(u64, u64)>> {
+        self.file.identity()
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {

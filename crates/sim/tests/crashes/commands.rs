@@ -1,5 +1,5 @@
-//! What changes a state between runs: savepoints that are made, removed and returned to, and a migration. Each meets
-//! every fault at every call that it makes, on file systems whose files can have a second name and on others.
+//! Commands that change a state between runs: savepoints that are made, removed and returned to, and a migration. Each
+//! meets every fault at every call that it makes, on file systems whose files can have a second name and on others.
 //!
 //! After it the state is as it was or as it should be, and as it should be if the command has returned. The command
 //! given again goes through, or says that it was done. Then the program runs to its end.
@@ -26,7 +26,7 @@ const EVENTS_MIN: usize = 60;
 /// Records that a source hands over before the run is stopped.
 const STOP: usize = 10;
 
-/// Before a sync that is left out is given up on.
+/// The draws before a sync that is left out is given up on.
 const DRAWS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ enum Command {
 
 const COMMANDS: [Command; 4] = [Command::Create, Command::Remove, Command::Restore, Command::Migrate];
 
-/// What a reader finds in a state: the version of its schema and its rows, and those of its savepoints.
+/// The content of a state as a reader finds it: the version of its schema and its rows, and those of its savepoints.
 type Found = Vec<(String, u64, Vec<RecordBatch>)>;
 
 fn found(machine: &SimStorage) -> Result<Found, RunError> {
@@ -69,7 +69,7 @@ struct Scene {
     stopped: SimStorage,
     /// Stopped again, with a savepoint of where it was stopped first.
     farther: SimStorage,
-    /// Of the two programs, compiled once.
+    /// The two programs, compiled once.
     engines: [Cell<Option<Engine>>; 2],
 }
 
@@ -78,7 +78,7 @@ fn compile(history: &History) -> Engine {
     Engine::new(program).expect("random plans compile")
 }
 
-/// A table that nothing uses, and the same with a column that had other values.
+/// Returns a table that nothing uses, and the same with a column that had other values.
 fn amounts(is_converted: bool) -> Plan {
     PlanBuilder::new("amounts")
         .table("amounts", |t| match t.key("id", Type::Int) {
@@ -117,7 +117,7 @@ impl Scene {
             let setting = Setting { stop, ..setting.clone() };
             process(&history, &compile(&history), &storage(machine), &setting).expect("no fault");
         };
-        // How far a run comes before it is stopped is a matter of threads: it may have come to its end.
+        // A run may come to its end before it is stopped, since it runs on threads: then it is tried again.
         let (stopped, farther) = std::iter::repeat_with(|| {
             let stopped = new_machine(1);
             run(&stopped, Some(STOP));
@@ -195,7 +195,7 @@ impl Scene {
         }
     }
 
-    /// A command with a fault, if any, and what comes after it; the calls that it made.
+    /// Tries a command with a fault, if any, and what comes after it. Returns the calls that it made.
     fn trial(
         &self,
         command: Command,
@@ -235,10 +235,11 @@ impl Scene {
         }
         let wanted = match command {
             Command::Create => {
-                before.len() + 1 == after.len() && after[1].1 == before[0].1 && after[1].2 == before[0].2
+                let is_same = |made: &(String, u64, Vec<RecordBatch>)| made.1 == before[0].1 && made.2 == before[0].2;
+                before.len() + 1 == after.len() && after.get(1).is_some_and(is_same)
             }
             Command::Remove => before.len() == after.len() + 1 && after[0] == before[0],
-            Command::Restore => after[0].2 == before[1].2 && after[1] == before[1],
+            Command::Restore => after[0].2 == before[1].2 && after.get(1) == before.get(1),
             Command::Migrate => after[0].1 == before[0].1 + 1,
         };
         if !wanted {
@@ -260,7 +261,7 @@ impl Scene {
         wrong.map_or(Ok(calls), |wrong| Err(at(&wrong)))
     }
 
-    /// A command without a fault, then with each at each of its calls, until `ends` says so of one.
+    /// Tries a command without a fault, then with each at each of its calls, until `ends` says so of one.
     fn try_all(
         &self,
         command: Command,
@@ -345,7 +346,7 @@ fn syncs_that_commands_leave_out_are_found() {
         let mut search = Search::new((command, lie), LOST);
         let mut is_found = false;
         for draw in 0..DRAWS {
-            // What a power cut takes is drawn for each life of a machine.
+            // The loss of a power cut is drawn for each life of a machine.
             let honest = |machine: &SimStorage| {
                 machine.forbid_links();
                 (0..draw).for_each(|_| machine.kill());

@@ -14,12 +14,15 @@ use tidemill_sim::{Fault, SimStorage};
 /// Bytes that a small state has at the most.
 const STATE_BYTES_MAX: usize = 12_000;
 
+/// The record of what the sinks have released.
+const SINKS: &str = "state/sinks";
+
 fn run(expected: &Expected, engine: &Engine, storage: &SimStorage, setting: &Setting) -> Result<(), RunError> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     process(&expected.subject.history, engine, &storage, setting).map(drop)
 }
 
-/// A state with a log that was not replayed yet, and what is to become of it.
+/// Returns a state with a log that was not replayed yet, and what is to become of it.
 fn small_state() -> (Expected, Engine, Setting, SimStorage) {
     for seed in 1.. {
         let plan = random_plan(seed, PlanSize::Small);
@@ -83,6 +86,7 @@ fn a_flipped_bit_in_each_byte() {
                     same += 1;
                 }
                 Err(RunError::State(_)) => refused += 1,
+                Err(RunError::Sink { .. }) if path == Path::new(SINKS) => refused += 1,
                 Err(error) => panic!("{}: {error}", at()),
             }
         }
@@ -112,13 +116,17 @@ fn each_file_removed() {
                 assert_eq!(wrong(&expected, &engine, &damaged), None, "{}", path.display());
             }
             Err(RunError::State(StateError::Damaged { file, .. })) => {
-                // Of the log's first segments, the first that is there is named.
+                // If several of the log's first segments are missing, the first that is there is named.
                 assert!(
                     file == path || is_log(&path) && (is_log(&file) || file.ends_with("log")),
                     "{}",
                     file.display()
                 );
                 refused += usize::from(!is_log(&path));
+            }
+            Err(RunError::State(StateError::Refused(why))) if path == Path::new(SINKS) => {
+                assert!(why.contains("is not there any more, and cannot be made again"), "{why}");
+                refused += 1;
             }
             Err(RunError::State(StateError::Refused(why))) => {
                 // Without the last segment the log ends earlier, and before what a sink has released.
@@ -127,6 +135,10 @@ fn each_file_removed() {
                     "{}: {why}",
                     path.display()
                 );
+            }
+            Err(RunError::Sink { failure, .. }) if path == Path::new(SINKS) => {
+                assert!(failure.message.contains("state/sinks is not there, or"), "{}", failure.message);
+                refused += 1;
             }
             Err(error) => panic!("{}: {error}", path.display()),
         }

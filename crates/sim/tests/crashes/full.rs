@@ -13,7 +13,7 @@ use tidemill_plan::analyze;
 use tidemill_runtime::{Control, Engine, EpochSize};
 use tidemill_sim::SimStorage;
 
-/// How long nothing comes when a disk is full, and how long it is then watched.
+/// The time for which nothing comes when a disk is full, and for which it is then watched.
 const FULL: Duration = Duration::from_millis(400);
 /// Log and sinks try again ten times a second, with a few calls each.
 const CALLS_OF_WAITING: u64 = 200;

@@ -17,14 +17,15 @@ const CUTS: usize = 25;
 /// The seed of a setting where records of sources are logged and checkpoints are rare.
 const SETTING: u64 = 67;
 
-/// An epoch that a sink has committed and that is neither in the checkpoint nor, by what came of it, in the log.
+/// Returns an epoch that a sink has committed and that is neither in the checkpoint nor, by what came of it, in the
+/// log.
 fn unrecorded(program: &Program, machine: &SimStorage) -> Option<u64> {
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     let Ok(directory) = StateDirectory::open_as_it_is(storage.clone(), Path::new("state"), "a reader") else {
         // The power went before there was a state.
         return None;
     };
-    let sinks = open_sinks(program, &storage, &directory.owner(), Planted::default()).expect("no fault");
+    let sinks = open_sinks(program, &storage, &directory).expect("no fault");
     let released = sinks.into_iter().filter_map(|mut sink| match sink.recover().expect("no fault") {
         Recovered::Through(epoch) => epoch,
         Recovered::Forgets => unreachable!("files keep a record"),
@@ -50,7 +51,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// That of a seed; none where there are no transactions.
+    /// Makes the scene of a seed; none if there are no transactions.
     fn new(seed: u64) -> Option<Scene> {
         let plan = random_plan(seed, PlanSize::Small);
         let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");
@@ -74,7 +75,7 @@ impl Scene {
         process(&self.expected.subject.history, &engine, &storage, &setting).map(drop)
     }
 
-    /// A run that the power ends; what is wrong then.
+    /// Runs until the power ends. Returns what is wrong then.
     fn cut(&self, seed: u64, cut: usize, planted: Planted) -> Result<(), String> {
         let machine = new_machine(seed * 1_000 + cut as u64);
         machine.fail(self.calls * cut / CUTS, Fault::CutBefore);

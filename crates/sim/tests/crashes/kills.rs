@@ -13,8 +13,8 @@ use tidemill_histories::Random;
 const KILLS: u64 = 200;
 /// Events of the script.
 const EVENTS_MIN: usize = 100;
-/// How many of those calls each run makes: epochs that meet in the log share their calls, and how many meet depends on
-/// the machine.
+/// The least number of those calls that each run makes: epochs that meet in the log share their calls, and how many
+/// meet depends on the machine.
 const KILLS_MIN: u64 = KILLS / 4;
 const WORKERS_MAX: usize = 3;
 const SIGKILL: i32 = 9;

@@ -87,7 +87,7 @@ fn trial(seed: u64, planted: Planted) -> Result<u64, String> {
             }
         };
         storage.heal();
-        // What recovery has read and made durable may have been released.
+        // Epochs that recovery has read and made durable may have been released.
         if log.epoch() < synced {
             return Err(format!("it goes on after {}, and {synced} was synced", log.epoch()));
         }

@@ -53,7 +53,7 @@ fn number(name: &str, default: u64) -> u64 {
     var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, is {text}")))
 }
 
-/// With this number of crashes, several workers access epochs under every policy that shares work.
+/// The number of crashes with which several workers access epochs under every policy that shares work.
 const ALL_POLICIES: u64 = 10_000;
 
 #[derive(Default)]
@@ -62,9 +62,9 @@ struct Totals {
     crashes: AtomicU64,
     in_recovery: AtomicU64,
     stops: AtomicU64,
-    /// By policy: the epochs that several workers accessed.
+    /// The number of epochs that several workers accessed, by policy.
     shared: Mutex<BTreeMap<String, u64>>,
-    /// By thread: the seed of its current trial.
+    /// The seed of each thread's current trial, by thread.
     running: [AtomicU64; 2],
 }
 
@@ -92,7 +92,7 @@ fn random_crashes_on_threads() {
     crashes(number("TIDEMILL_THREAD_CRASHES", 300), Trials::on_threads);
 }
 
-/// Trials until so many processes have crashed, or the time is up.
+/// Runs trials until this number of processes have crashed, or the time is up.
 fn crashes(wanted: u64, trials: fn() -> Trials) {
     let first = number("TIDEMILL_SEED", 1);
     let (totals, start, seconds) = (Totals::default(), Instant::now(), number("TIDEMILL_SECONDS", u64::MAX));

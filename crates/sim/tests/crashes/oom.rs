@@ -13,10 +13,10 @@ use tidemill_histories::Random;
 /// Events whose records, and those in flight, are much of what a process takes.
 const EVENTS_MIN: usize = 1_000;
 const SECONDS_MAX: &str = "20";
-/// As `timeout` has it.
+/// The limit that `timeout` takes for none.
 const FOR_EVER: &str = "0";
 const SIGKILL: i32 = 9;
-/// What `timeout` ends with when it has killed.
+/// The exit status of `timeout` when it has killed the command.
 const TIMED_OUT: i32 = 137;
 
 /// A memory cgroup of this test.

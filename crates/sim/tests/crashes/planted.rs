@@ -6,12 +6,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tidemill_durability::{Bug, Planted};
 
-/// Before a bug is given up on.
+/// The number of plans before a bug is given up on.
 const PLANS_FOR_A_BUG: u64 = 120;
 /// A trial that takes longer hangs.
 const HANGS_SECONDS: u64 = 30;
 
-/// The plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
+/// Returns the plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
 fn first_plan(bug: Bug) -> u64 {
     match bug {
         Bug::MergeForgetsGroup | Bug::MergeRepeats => 37,
@@ -101,7 +101,7 @@ fn syncs_that_are_left_out_are_found() {
         (&["state"], &["manifest is damaged", "the segments before it are missing"]),
         (&["log"], LOG),
         (&["checkpoint"], ROWS),
-        // What was released is gone, or is only there in part.
+        // Released output is gone, or is only there in part.
         (&["out"], &["entity not found", "is gone"]),
         (&["tidemill-part"], &["the first to differ", "were released", "are not those that were"]),
     ];

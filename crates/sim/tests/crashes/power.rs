@@ -56,12 +56,13 @@ impl Ext4 {
         Ok(ext4)
     }
 
-    /// Where it is mounted.
+    /// Returns the folder at which it is mounted.
     fn path(&self) -> PathBuf {
         self.folder.path().join("out")
     }
 
-    /// Without ext4's kindness to those who forget to sync a file that they replace (mount option `auto_da_alloc`).
+    /// Mounts it without ext4's kindness to those who forget to sync a file that they replace (mount option
+    /// `auto_da_alloc`).
     fn mount(&self) -> io::Result<()> {
         run(Command::new("mount")
             .args(["-o", "loop,noauto_da_alloc"])
@@ -73,7 +74,7 @@ impl Ext4 {
         run(Command::new("umount").arg(self.path()))
     }
 
-    /// What a machine finds when its power is back.
+    /// Mounts the file system again, as a machine does when its power is back.
     fn start_again(&self) {
         self.unmount().and_then(|()| self.mount()).expect("it is mounted again");
     }
@@ -86,7 +87,7 @@ impl Drop for Ext4 {
     }
 }
 
-/// Why there can be no power cuts here.
+/// Returns the reason why there can be no power cuts here; none if there can.
 fn missing() -> Option<String> {
     let tried = Ext4::new().and_then(|ext4| cut(&ext4.path()));
     tried.err().map(|error| format!("skipped: no power cuts of a file system here ({error})"))
@@ -138,14 +139,14 @@ fn power_cuts_of_a_file_system() {
     println!("{cuts} power cuts of ext4 under a process with {calls} calls that write, from seed {seed}");
 }
 
-/// What each sync that is left out must break: the state is refused as damaged or as missing what sinks have released,
-/// or an output is not what it should be.
+/// The failures that each sync that is left out must cause: the state is refused as damaged or as missing what sinks
+/// have released, or an output is not what it should be.
 const LIES: [(&str, &[&str]); 6] = [
     ("log/", &["log is damaged", "epochs that were durable are missing"]),
     ("rows", &["rows is damaged"]),
     ("state/checkpoint", &["rows is damaged"]),
     ("manifest", &["state/manifest is damaged"]),
-    ("tidemill-epoch", &["tidemill-epoch, which says what of"]),
+    ("sinks.new", &["sinks, which says what of"]),
     ("tidemill-part", &["tidemill-part", "lines, expected"]),
 ];
 
@@ -174,8 +175,8 @@ fn power_cuts_find_syncs_that_are_left_out() {
     }
 }
 
-/// Where every process fails, whatever it does, nothing is found. The processes run in a folder that lacks the one
-/// for outputs; a search that took any failure for a find would have found each of the syncs.
+/// A process that fails whatever it does finds no bug. The processes run in a folder that lacks the one for outputs; a
+/// search that took any failure for a find would have found each of the syncs.
 #[test]
 fn a_process_that_always_fails_finds_nothing() {
     let script = Script::new(EVENTS_MIN);

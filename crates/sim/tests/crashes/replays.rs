@@ -5,7 +5,7 @@ use tidemill_durability::{Bug, Planted};
 
 const TIMES: usize = 10;
 
-/// What a trial comes to, and its steps.
+/// Returns the result of a trial, and its steps.
 fn run(trials: &mut Trials, at: At, wrongs: Wrongs) -> (Result<(u64, u64), String>, Vec<u64>) {
     let outcome = trials.run(at, wrongs).map(|outcome| (outcome.crashes, outcome.stops));
     (outcome, trials.steps())

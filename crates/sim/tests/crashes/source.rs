@@ -7,19 +7,19 @@ use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Value};
 use tidemill_runtime::{Control, IoFailure, Next, Resumed, Source, SourceBatch};
 
-/// How a source continues in another run.
+/// The place from which a source continues in another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// From any token that it returned: its records are not logged.
+    /// It goes on from any token that it returned: its records are not logged.
     Replays,
-    /// From where the last run left it: its records are logged.
+    /// It goes on from where the last run left it: its records are logged.
     Resumes,
-    /// From its start in each run: its records are logged.
+    /// It begins from its start in each run: its records are logged.
     Restarts,
 }
 
 impl Again {
-    /// That of the source with a number.
+    /// Returns the way of the source with a number.
     pub fn of(number: usize) -> Again {
         [Again::Replays, Again::Resumes, Again::Restarts][number % 3]
     }

@@ -22,7 +22,7 @@ fn shape() -> Arc<RowShape> {
     Arc::new(RowShape { words: 3, key: vec![1], texts: Vec::new() })
 }
 
-/// What checkpoint number `round` changes: values, and deletions.
+/// Returns the values and deletions that checkpoint number `round` has.
 fn changes(round: u64) -> BTreeMap<u64, Option<u64>> {
     let mut random = Random::new(round);
     // The first runs are large, later ones small, so that old runs stay while new ones are merged.
@@ -52,10 +52,14 @@ fn open(storage: &SimStorage, planted: Planted) -> Result<StateDirectory, StateE
             key: Vec::new(),
             indexes: vec![],
             groups: None,
+            was: None,
+            expire: None,
             is_hidden: false,
         }],
         sources: Vec::new(),
         code: 0,
+        operators: None,
+        retired: Vec::new(),
     };
     let storage = Arc::new(storage.clone());
     let mut directory = StateDirectory::open(OpenState {
@@ -113,7 +117,7 @@ fn work(directory: &mut StateDirectory, done: &mut u64) -> Result<(), StateError
     Ok(())
 }
 
-/// All checkpoints, with a fault at a call and then to the end; what is wrong.
+/// Makes all checkpoints, with a fault at a call and then to the end. Returns what is wrong.
 fn trial(call: usize, fault: Fault, planted: Planted) -> Result<bool, String> {
     let storage = SimStorage::new(call as u64);
     storage.fail(call, fault);

@@ -26,7 +26,7 @@ pub struct Expected {
     outputs: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// What a file under a final name must hold.
+/// The content that a file under a final name must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
     /// The whole output.
@@ -37,7 +37,7 @@ pub enum Whole {
     Prefix,
 }
 
-/// How an engine is driven.
+/// The way in which an engine is driven.
 #[derive(Clone, Default)]
 pub enum Drive {
     /// Each actor by a thread of its own.
@@ -50,7 +50,7 @@ pub enum Drive {
 /// The steps of the processes of a trial, in order.
 pub type Traces = Arc<Mutex<Vec<Trace>>>;
 
-/// What is the same in every process of a trial.
+/// The settings that are the same in every process of a trial.
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
@@ -62,23 +62,23 @@ pub struct Setting {
     pub commit_age_max: std::time::Duration,
     /// Sinks wait for room on a full disk by this.
     pub patience: Option<Patience>,
-    /// When results are released.
+    /// The moment when results are released.
     pub sync: Sync,
-    /// Whether the state records its program; it can be verified then.
+    /// A flag: whether the state records its program; it can be verified then.
     pub records: bool,
     /// Bytes that rows may take in memory: too few for any row, or about enough for the empty indexes and a few rows, so
     /// that rows are evicted again and again.
     pub memory: Option<usize>,
-    /// How the engine is driven.
+    /// The way in which the engine is driven.
     pub drive: Drive,
-    /// Whether the end of the input is the end for good. Otherwise it is a pause.
+    /// A flag: whether the end of the input is the end for good. Otherwise it is a pause.
     pub is_final: bool,
     /// Has each source ask for the end of the run after this number of its records.
     pub stop: Option<usize>,
 }
 
 impl Setting {
-    /// The setting of a seed.
+    /// Returns the setting of a seed.
     pub fn random(seed: u64, planted: Planted) -> Setting {
         let mut random = Random::new(seed);
         let epoch = match random.below(4) {
@@ -109,8 +109,8 @@ impl Setting {
     }
 }
 
-/// How the epochs of a seed are scheduled: by cost, which leaves epochs of few events to one worker, by MorphStream's model,
-/// or by any policy.
+/// Returns the scheduling of a seed's epochs: by cost, which leaves epochs of few events to one worker, by
+/// MorphStream's model, or by any policy.
 fn scheduling(seed: u64) -> Scheduling {
     let mut random = Random::new(seed ^ 0x5ced_0000_0000);
     let policies = Policy::all();
@@ -132,7 +132,7 @@ fn path(sink: usize) -> String {
     format!("out/{sink}")
 }
 
-/// A machine with an empty directory for outputs.
+/// Returns a machine with an empty directory for outputs.
 pub fn new_machine(seed: u64) -> SimStorage {
     let storage = SimStorage::new(seed);
     storage.create_directory(Path::new("out")).expect("no fault");
@@ -145,8 +145,8 @@ impl Expected {
         let storage: Arc<dyn Storage> = Arc::new(machine.clone());
         for (s, sink) in subject.program.sinks.iter().enumerate() {
             let schema = &subject.program.streams[sink.stream].schema;
-            let mut open =
-                file(s).open(schema, Some(&durable(&storage, "none", Planted::default()))).expect("it opens");
+            let durable = SinkDurability::at(storage.clone(), "none", Planted::default(), Path::new("out/.sinks"));
+            let mut open = file(s).open(schema, Some(&durable)).expect("it opens");
             let mut write = || {
                 open.recover()?;
                 open.write(&batch_of(schema, &subject.expected.outputs[s]))?;
@@ -160,7 +160,7 @@ impl Expected {
         Expected { subject, outputs }
     }
 
-    /// The first output under its final name that is not as it must be.
+    /// Returns the first output under its final name that is not as it must be.
     pub fn wrong_outputs(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>, whole: Whole) -> Option<String> {
         for (path, expected) in &self.outputs {
             match read(path) {
@@ -172,29 +172,33 @@ impl Expected {
                     let (is, wanted) = (String::from_utf8_lossy(&bytes), String::from_utf8_lossy(expected));
                     let line = is.lines().zip(wanted.lines()).position(|(is, wanted)| is != wanted);
                     let (path, count, due) = (path.display(), is.lines().count(), wanted.lines().count());
-                    return Some(format!("{path} has {count} lines, expected {due}; the first to differ is {line:?}"));
+                    let shown = |text: &str| line.and_then(|line| text.lines().nth(line)).map(str::to_owned);
+                    let (is, wanted) = (shown(&is), shown(&wanted));
+                    return Some(format!(
+                        "{path} has {count} lines, expected {due}; the first to differ is {line:?}: {is:?} for {wanted:?}"
+                    ));
                 }
             }
         }
         None
     }
 
-    /// How many bytes of outputs were released, by the sinks' records; or which output cannot be read or differs from what
-    /// it must be.
+    /// Returns the number of bytes of outputs that were released, by the sinks' records; the error names the output
+    /// that cannot be read or differs from what it must be.
     pub fn released(&self, storage: &SimStorage) -> Result<u64, String> {
+        let record = match read_all(storage, Path::new("state/sinks")) {
+            Ok(record) => record,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(format!("the record of the sinks: {error}")),
+        };
+        let line = record.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let record: serde_json::Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let mut released = 0;
         for (path, expected) in &self.outputs {
+            let Some(entry) = record["sinks"].get(format!("../{}", path.display())) else { continue };
+            let length = entry["length"].as_u64().ok_or("an entry has a length")? as usize;
             let name = path.file_name().expect("a file").to_string_lossy();
-            let beside = |what: &str| read_all(storage, &path.with_file_name(format!(".{name}.tidemill-{what}")));
-            let record = match beside("epoch") {
-                Ok(record) => record,
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(format!("the record of {}: {error}", path.display())),
-            };
-            let line = record.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            let record: serde_json::Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-            let length = record["length"].as_u64().ok_or("a record has a length")? as usize;
-            let part = match beside("part") {
+            let part = match read_all(storage, &path.with_file_name(format!(".{name}.tidemill-part"))) {
                 Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => continue,
                 Err(error) if error.kind() == ErrorKind::NotFound => read_all(storage, path),
                 part => part,
@@ -208,7 +212,7 @@ impl Expected {
         Ok(released)
     }
 
-    /// A line of an output that is not there.
+    /// Returns a line of an output that is not there.
     pub fn missing_lines(&self, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Option<String> {
         for (path, expected) in &self.outputs {
             let bytes = read(path).unwrap_or_default();
@@ -222,7 +226,7 @@ impl Expected {
         None
     }
 
-    /// The first table that is not as it must be.
+    /// Returns the first table that is not as it must be.
     pub fn wrong_tables(&self, engine: &Engine) -> Option<String> {
         let program = engine.program();
         let table = |t: TableId| {
@@ -237,10 +241,6 @@ impl Expected {
 
 fn is_final(path: &Path) -> bool {
     path.starts_with("out") && !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
-}
-
-fn durable(storage: &Arc<dyn Storage>, owner: &str, planted: Planted) -> SinkDurability {
-    SinkDurability { storage: storage.clone(), owner: owner.into(), planted }
 }
 
 pub fn recorded(history: &History) -> Recorded {
@@ -280,14 +280,13 @@ fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Opt
     })
 }
 
-/// The sinks of a program, each to a file of its own.
+/// Returns the sinks of a program, each to a file of its own.
 pub fn open_sinks(
     program: &Program,
     storage: &Arc<dyn Storage>,
-    owner: &str,
-    planted: Planted,
+    directory: &StateDirectory,
 ) -> Result<Vec<Box<dyn Sink>>, RunError> {
-    let durable = durable(storage, owner, planted);
+    let durable = SinkDurability::of(directory, storage.clone());
     let sink = |(s, sink): (usize, &tidemill_plan::Sink)| {
         let failed = |failure| RunError::Sink { name: sink.name.clone(), failure };
         file(s).open(&program.streams[sink.stream].schema, Some(&durable)).map_err(failed)
@@ -295,12 +294,12 @@ pub fn open_sinks(
     program.sinks.iter().enumerate().map(sink).collect()
 }
 
-/// How often checkpoints are taken: two settings in three take them while epochs run.
+/// Returns the number of events between checkpoints: two settings in three take them while epochs run.
 pub fn checkpoint_events(seed: u64) -> Option<u64> {
     (!seed.is_multiple_of(3)).then_some(1 + seed % 17)
 }
 
-/// One process, from its start to its end.
+/// Runs one process, from its start to its end.
 pub fn process(
     history: &History,
     engine: &Engine,
@@ -310,7 +309,7 @@ pub fn process(
     process_under(history, engine, storage, setting, &Arc::default())
 }
 
-/// The same, watched and asked to end through a control.
+/// Runs a process, watched and asked to end through a control.
 pub fn process_under(
     history: &History,
     engine: &Engine,
@@ -348,7 +347,7 @@ pub fn process_under(
         Some(patience) => Arc::new(Patient::new(storage.clone(), patience.clone())),
         None => storage.clone(),
     };
-    let sinks = open_sinks(program, &sinks_storage, &directory.owner(), setting.planted)?;
+    let sinks = open_sinks(program, &sinks_storage, &directory)?;
     let mut options = DurabilityOptions {
         commit_age_max: setting.commit_age_max,
         sync: setting.sync,
@@ -384,7 +383,7 @@ pub fn process_under(
     run.end()
 }
 
-/// A fault that may end a process.
+/// Returns a fault that may end a process.
 fn fault(random: &mut Random, planted: Planted) -> Fault {
     use ErrorKind::{Other, StorageFull, TimedOut};
     match random.below(14) {
@@ -405,11 +404,11 @@ fn fault(random: &mut Random, planted: Planted) -> Fault {
 pub struct Outcome {
     /// Processes that ended by a fault.
     pub crashes: u64,
-    /// Of these, those that had an earlier one to recover from.
+    /// The crashed processes that had an earlier one to recover from.
     pub in_recovery: u64,
     /// Processes that were asked to end early.
     pub stops: u64,
-    /// By policy: the epochs that several workers accessed, in processes that came to an end.
+    /// The number of epochs that several workers accessed, in processes that came to an end, by policy.
     pub shared: BTreeMap<String, u64>,
 }
 
@@ -425,7 +424,7 @@ pub fn run(
     let mut outcome = Outcome::default();
     let lives = 1 + random.below(3);
     let mut last_calls = 60 + 200 * random.below(2);
-    // Whether a file may hold a part of its output: a life may have come to an end that was none for good.
+    // A flag: whether a file may hold a part of its output, as a life may have come to an end that was not for good.
     let mut stopped = false;
     // Until a life has come to the end of the input, that is a pause.
     let mut pauses = random.chance(30);

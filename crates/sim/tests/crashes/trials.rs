@@ -29,7 +29,7 @@ impl Display for At {
 }
 
 impl At {
-    /// All trials of a plan.
+    /// Returns all trials of a plan.
     pub fn of_plan(plan: u64) -> impl Iterator<Item = At> {
         let data = plan * 1_000..plan * 1_000 + DATA_PER_PLAN;
         data.flat_map(move |data| {
@@ -38,7 +38,7 @@ impl At {
     }
 }
 
-/// What is wrong on purpose.
+/// The bugs of a trial, made on purpose.
 #[derive(Clone, Copy, Default)]
 pub struct Wrongs {
     pub planted: Planted,
@@ -49,8 +49,8 @@ pub struct Wrongs {
 /// Trials, one after another. What the last ones were made of is kept for the next.
 #[derive(Default)]
 pub struct Trials {
-    /// Whether each actor of the engine has a thread of its own. Otherwise one thread steps them all, and a trial does
-    /// the same each time.
+    /// A flag: whether each actor of the engine has a thread of its own. Otherwise one thread steps them all, and a
+    /// trial does the same each time.
     on_threads: bool,
     traces: Traces,
     plan: Option<(u64, Plan)>,
@@ -64,12 +64,12 @@ impl Trials {
         Trials { on_threads: true, ..Trials::default() }
     }
 
-    /// The hashes of the steps of the last trial's processes.
+    /// Returns the hashes of the steps of the last trial's processes.
     pub fn steps(&self) -> Vec<u64> {
         self.traces.lock().iter().map(Trace::hash).collect()
     }
 
-    /// Runs a trial; what is wrong with it. A panic is one of the things that can be.
+    /// Runs a trial; the error says in words what is wrong with it. A panic is one of the things that can be.
     pub fn run(&mut self, at: At, wrongs: Wrongs) -> Result<Outcome, String> {
         self.prepare(at);
         let engine = self.engine.take().expect("one was made for this plan");

@@ -14,7 +14,7 @@ use tidemill_sim::{Fault, SimStorage};
 
 const TRIALS: u64 = 60;
 
-/// A history of some size, as a trial that never syncs its log by itself.
+/// Returns a history of some size, as a trial that never syncs its log by itself.
 fn trial(seed: u64) -> Option<(Expected, Engine, Setting)> {
     let plan = random_plan(seed, PlanSize::Small);
     let program = analyze(&with_all_sinks(&plan)).expect("random plans are valid");

@@ -1,4 +1,4 @@
-//! When a planted bug counts as found.
+//! The rule by which a planted bug counts as found.
 //!
 //! A run that fails with the bug is a find only if it fails as this bug must: its text names the output, the table,
 //! the promise or the refusal in question. And the same run without the bug must pass, or else it is the machine or
@@ -24,7 +24,7 @@ impl<'a> Search<'a> {
         Search { bug: format!("{bug:?}"), shows, runs: 0, others: Vec::new() }
     }
 
-    /// Whether a run has found the bug: `with` is what is wrong with it, if anything, and `without` makes the same run
+    /// Returns whether a run has found the bug: `with` is its error, if it failed, and `without` makes the same run
     /// without the bug.
     pub fn finds(
         &mut self,
@@ -46,7 +46,7 @@ impl<'a> Search<'a> {
         is_expected
     }
 
-    /// What to say when no run has found it.
+    /// Returns the message for the case that no run has found it.
     pub fn missed(self) -> String {
         let Search { bug, shows, runs, others } = self;
         format!("{bug} was not found by {runs} runs: none shows {shows:?}. Other failures: {others:#?}")

@@ -35,12 +35,18 @@ pub(super) enum Given {
 /// Runs a prepared epoch, one event after the other.
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     let wakes = machine.wiring.wakes_within.then(|| Wakes::of(machine, epoch));
+    if let Some(wakes) = run_with(machine, scratch, epoch, wakes) {
+        wakes.note_others(machine, epoch);
+    }
+}
+
+fn run_with(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, wakes: Option<Wakes>) -> Option<Wakes> {
     // The order of a program that does not cascade was made without what wakes.
     let order = std::mem::take(&mut epoch.work.order);
     let mut cascade = Cascade { machine, scratch, epoch, wakes };
     if !machine.wiring.cascades && cascade.epoch.input.due.is_none() {
         cascade.run_between_wakes(&order);
-        return;
+        return cascade.wakes;
     }
     let times = wakes::times(machine, cascade.epoch);
     let mut rows = vec![0usize; machine.wiring.given.len()];
@@ -71,13 +77,14 @@ pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         }
     }
     cascade.wake_through(i64::MAX);
+    cascade.wakes
 }
 
 pub(super) struct Cascade<'a> {
     pub machine: &'a Machine,
     pub scratch: &'a mut Scratch,
     pub epoch: &'a mut Epoch,
-    /// Where rows wake within epochs: those that are due.
+    /// The rows that are due, if rows wake within epochs.
     pub wakes: Option<Wakes>,
 }
 
@@ -190,7 +197,7 @@ impl Cascade<'_> {
         let leads_on = |stream: StreamId| !machine.wiring.deliveries[stream].is_empty();
         let order: Vec<(u32, u32)> = scratch.context.drain_order().collect();
         if !machine.wiring.cascades {
-            // What follows comes in waves, after the epoch.
+            // The transactions that the emitted events reach run in later waves, after all events of the epoch.
             return emitted;
         }
         for (number, place) in order {

@@ -29,7 +29,7 @@ impl Costs {
         }
     }
 
-    /// The cost of a transaction in nanoseconds; for an input without samples, the mean over the other inputs.
+    /// Returns the cost of a transaction in nanoseconds; for an input without samples, the mean over the other inputs.
     pub fn of(&self, input: InputId) -> f64 {
         let mean = |time: f64, transactions: f64| (transactions > 0.0).then(|| time / transactions);
         let own = mean(self.time[input], self.transactions[input]);

@@ -21,12 +21,12 @@ impl GroupSet {
     /// Every group.
     pub const ALL: GroupSet = GroupSet(u8::MAX);
 
-    /// The set of these groups.
+    /// Returns the set of these groups.
     pub fn of(groups: impl Iterator<Item = usize>) -> Self {
         GroupSet(groups.fold(0, |set, group| set | 1 << group))
     }
 
-    /// Whether the set contains a group.
+    /// Returns whether the set contains a group.
     #[inline]
     pub fn has(self, group: usize) -> bool {
         self.0 >> group & 1 == 1
@@ -43,19 +43,19 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// All transactions in a range.
+    /// Returns all transactions in a range.
     pub fn all(range: Range<usize>) -> Self {
         Selection { range, groups: GroupSet::ALL }
     }
 
-    /// Whether these are all of an epoch of so many transactions.
+    /// Returns whether these are all transactions of an epoch that has this number.
     pub fn is_all(&self, transactions: usize) -> bool {
         self.groups == GroupSet::ALL && self.range == (0..transactions)
     }
 }
 
-/// How the transactions of a group were scheduled, and the measured cost. If the program has one group, or one policy
-/// was requested, this covers the whole epoch.
+/// The policy under which the transactions of a group were scheduled, and the measured cost. If the program has one
+/// group, or one policy was requested, this covers the whole epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduled {
     /// The group; none for all groups.
@@ -75,7 +75,7 @@ pub struct Scheduled {
 }
 
 impl Scheduled {
-    /// A group that is to be run by this choice; nothing is measured yet.
+    /// Makes a group that is to be run by this choice; nothing is measured yet.
     pub fn new(group: Option<usize>, choice: Choice, transactions: u32) -> Self {
         Scheduled { group, choice, transactions, redone: 0, access: 0, useful: 0 }
     }
@@ -90,9 +90,9 @@ impl Default for Scheduled {
 /// The groups of an epoch's transactions. Reused from epoch to epoch.
 #[derive(Default)]
 pub struct Grouping {
-    /// By input: the group of each event, if it depends on the event.
+    /// The group of each event of an input, by input; empty if the group does not depend on the event.
     by_event: TiVec<InputId, Vec<u8>>,
-    /// By input: the group of all its events, if it does not depend on the event.
+    /// The group of all events of an input, by input, if it does not depend on the event.
     by_input: TiVec<InputId, usize>,
 }
 
@@ -113,14 +113,14 @@ impl Grouping {
         }
     }
 
-    /// The group of an input's event.
+    /// Returns the group of an input's event.
     #[inline]
     pub fn of(&self, InputEvent { input, event }: InputEvent) -> usize {
         self.by_event[input].get(event as usize).map_or(self.by_input[input], |&group| usize::from(group))
     }
 }
 
-/// The value in the column that groups keys, read from any row that an event touches; 0 if it touches none.
+/// Returns the value in the column that groups keys, read from any row that an event touches; 0 if it touches none.
 fn key_of(machine: &Machine, id: InputId, input: &Input, i: usize) -> i64 {
     for (r, role) in machine.input(id).roles().iter().enumerate() {
         let row = input.rows_of(r, i, role.over.is_some()).iter().copied().find(|&row| row != 0);
@@ -134,7 +134,7 @@ fn key_of(machine: &Machine, id: InputId, input: &Input, i: usize) -> i64 {
     0
 }
 
-/// For a run of `count` transactions that begins at `at`: how many of them precede the range, and how many are in it.
+/// Returns how many of the `count` transactions that begin at `at` precede the range, and how many are in it.
 pub fn within(range: &Range<usize>, at: usize, count: usize) -> (usize, usize) {
     let skipped = range.start.saturating_sub(at).min(count);
     (skipped, (count - skipped).min(range.end.saturating_sub(at + skipped)))

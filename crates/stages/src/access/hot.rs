@@ -15,9 +15,9 @@ const SAMPLE: usize = 16;
 /// A row that was touched: its table and its key.
 pub type Touched = (TableId, Vec<Value>);
 
-/// The rows of some accesses by key, evenly spread over those of an epoch. Where each event is followed through they
-/// are those of all transactions, elsewhere of those on sources. Call it while no transaction runs: between the access of
-/// an epoch and that of the next.
+/// Returns the rows of some accesses by key, evenly spread over those of an epoch. Where each event is followed through
+/// they are those of all transactions, elsewhere of those on sources. Call it while no transaction runs: between the
+/// access of an epoch and that of the next.
 pub fn touched(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     let mut sampled: Vec<(TableId, RowAddress)> = Vec::new();
     let step = (epoch.operations() / SAMPLE).max(1);
@@ -49,9 +49,9 @@ struct Step {
     before: Option<(usize, (TableId, RowAddress))>,
 }
 
-/// The rows along the critical path of an epoch's first transactions, where each row sees its transactions one after
-/// the other and all cost the same: some of its steps, evenly spread. None where each event is followed through, since
-/// then all is one path. Call it as [`touched`].
+/// Returns the rows along the critical path of an epoch's first transactions, where each row sees its transactions one
+/// after the other and all cost the same: some of its steps, evenly spread. None where each event is followed through,
+/// since then all is one path. Call it as [`touched`].
 pub fn critical(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     if machine.wiring.cascades {
         return Vec::new();
@@ -82,7 +82,7 @@ pub fn critical(machine: &Machine, epoch: &Epoch) -> Vec<Touched> {
     some.filter_map(|&(id, row)| Some((id, key(&machine.tables[id], row)?))).collect()
 }
 
-/// The key of a row, if it exists.
+/// Returns the key of a row, if it exists.
 fn key(table: &Table, row: RowAddress) -> Option<Vec<Value>> {
     let mut image = Image::new(table.shape());
     #[allow(unsafe_code)]

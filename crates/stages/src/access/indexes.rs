@@ -12,7 +12,7 @@ use tidemill_plan::{Program, TableId};
 use tidemill_state::{ColumnIndex, RowAddress};
 use typed_index_collections::TiVec;
 
-/// The indexes of a program's tables.
+/// Returns the indexes of a program's tables.
 pub fn of(program: &Program) -> TiVec<TableId, Mutex<Vec<ColumnIndex>>> {
     let of_table = |indexes: &Vec<Vec<usize>>| Mutex::new(indexes.iter().cloned().map(ColumnIndex::new).collect());
     program.tables.iter().map(|table| of_table(&table.indexes)).collect()

@@ -1,6 +1,6 @@
-//! What a parallel method wants to know of an epoch's transactions before any of them runs: their rows, partitioned
-//! by row, and the layout of versions. The first phase of constructing a task precedence graph (MorphStream 2023,
-//! §5.2); in the second, all workers of access link the partitions.
+//! The facts that a parallel method needs about an epoch's transactions before any of them runs: their rows,
+//! partitioned by row, and the layout of versions. The first phase of constructing a task precedence graph (MorphStream
+//! 2023, §5.2); in the second, all workers of access link the partitions.
 //!
 //! **When.** At the end of prepare, by any worker, beside the access of earlier epochs: for the method that is
 //! expected of the epoch. Access uses that if the epoch runs as a whole under a method that wants the same. Otherwise
@@ -23,30 +23,30 @@ use crate::machine::Machine;
 use tidemill_schedule::Method;
 use tidemill_txn::{Partitioning, SortedAccesses};
 
-/// What a method wants to be listed, beside the rows of each transaction.
+/// The facts that a method needs beside the rows of each transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wants {
-    /// Whether the accesses are to be partitioned by row.
+    /// A flag: whether the accesses are to be partitioned by row.
     is_partitioned: bool,
-    /// What is to be known of what the accesses do.
+    /// The facts that it needs about the effect of each access.
     layout: Layout,
 }
 
-/// What is to be known of what accesses do.
+/// The facts that a method needs about the effects of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// Nothing.
     None,
-    /// Which of them write.
+    /// A flag for each access: whether it writes.
     Uses,
-    /// Where the versions are that they write.
+    /// The place of the version that each of them writes.
     Whole,
-    /// The same, and which part of its transaction each belongs to.
+    /// The place of the version that each of them writes, and the part of its transaction that each belongs to.
     Apart,
 }
 
 impl Wants {
-    /// What a method wants; nothing if it is serial.
+    /// Returns the facts that a method needs; none if it is serial.
     pub fn of(machine: &Machine, method: Method) -> Option<Wants> {
         let is_policy = matches!(method, Method::Policy(_));
         let layout = match method {
@@ -71,12 +71,12 @@ pub struct Listing {
     pub versions: Versions,
     /// If it is of all transactions of an epoch that was prepared and did not begin to run: what is listed.
     ahead: Option<Wants>,
-    /// How long that took, nanoseconds; 0 if it was listed when access began.
+    /// The time it took to make the listing, nanoseconds; 0 if it was made when access began.
     pub took: u64,
 }
 
 impl Listing {
-    /// A listing of no epoch.
+    /// Makes a listing of no epoch.
     pub fn new(machine: &Machine) -> Self {
         let (located, versions) = (Located::default(), Versions::new(machine));
         Listing { located, runs: Vec::new(), versions, ahead: None, took: 0 }
@@ -106,14 +106,14 @@ impl Listing {
         self.ahead = Some(wants);
     }
 
-    /// Whether it is what is wanted of the selected transactions of this epoch.
+    /// Returns whether the listing is what is wanted of the selected transactions of this epoch.
     pub fn has(&self, machine: &Machine, epoch: &Epoch, selection: &Selection, wants: Wants) -> bool {
         let has = self.ahead == Some(wants) && selection.is_all(epoch.transactions());
         debug_assert!(!has || self.is_of(machine, epoch, selection), "what was listed ahead is not true any more");
         has
     }
 
-    /// Whether the selected transactions are these, with these rows.
+    /// Returns whether the listed transactions and rows are those selected now.
     fn is_of(&self, machine: &Machine, epoch: &Epoch, selection: &Selection) -> bool {
         let mut now = Located::default();
         now.fill(machine, epoch, selection, usize::MAX);
@@ -129,14 +129,14 @@ impl Listing {
 /// The listings of epochs that were prepared and not accessed yet.
 #[derive(Default)]
 pub struct Listings {
-    /// With the numbers of their epochs.
+    /// The listings that were made ahead, with the numbers of their epochs.
     ahead: Vec<(u64, Listing)>,
-    /// Those that can be filled again.
+    /// Listings that can be filled again.
     spare: Vec<Listing>,
 }
 
 impl Listings {
-    /// One to fill again, if there is any.
+    /// Returns a listing to fill again, if there is any.
     pub fn spare(&mut self) -> Option<Listing> {
         self.spare.pop()
     }

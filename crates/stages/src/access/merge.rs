@@ -29,7 +29,7 @@ pub fn merge(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     }
 }
 
-/// Where the row that counts groups counts them: in its one column beside the key.
+/// Returns the cell in which the row that counts groups has their number: its one column beside the key.
 fn counting_cell(machine: &Machine, table: TableId) -> usize {
     let table = &machine.tables[table];
     let is_key = |column: &usize| table.definition().key.contains(column);

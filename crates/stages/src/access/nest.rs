@@ -21,10 +21,10 @@ use tidemill_compile::UndoMark;
 use tidemill_compile::abi::Verdict;
 use tidemill_plan::{ReasonId, StreamId, TransactionId};
 
-/// Which transaction of a nest aborted, and why.
+/// The transaction of a nest that aborted, and its reason.
 type Abort = (TransactionId, ReasonId);
 
-/// What an epoch and a worker's context held before a nest.
+/// The state of an epoch and of a worker's context before a nest, to which an abort returns.
 struct Before {
     undo: UndoMark,
     logs: Vec<usize>,

@@ -13,32 +13,32 @@ use tidemill_plan::RoleId;
 use tidemill_txn::Parameter;
 use typed_index_collections::TiVec;
 
-/// That a role's writes need the rows of another role, or of the other elements of the same one.
+/// A dependency of a role's writes on the rows of another role, or on the other elements of the same one.
 struct Need {
     read: RoleId,
     written: RoleId,
-    /// Of each element, only its own row.
+    /// A flag: whether each element needs only the row of the same element.
     by_element: bool,
 }
 
 /// The parameters of located transactions. Reused from survey to survey.
 pub struct Parameters {
     needs: TiVec<InputId, Vec<Need>>,
-    /// Of one transaction: the slot of each row, if it has one, by role and element.
+    /// The slot of each row of the transaction at hand, if it has one, by role and element.
     slots: Vec<Option<u32>>,
-    /// Of one transaction: first of each role among `slots`, and the end.
+    /// The first index of each role in `slots`, for the transaction at hand, and the end.
     start: Vec<usize>,
     found: Vec<Parameter>,
 }
 
 impl Parameters {
-    /// Of the transactions of a machine.
+    /// Finds the needs of all transactions of a machine.
     pub fn new(machine: &Machine) -> Self {
         let needs = machine.wiring.inputs.keys().map(|id| needs_of(&machine.input(id)));
         Parameters { needs: needs.collect(), slots: Vec::new(), start: Vec::new(), found: Vec::new() }
     }
 
-    /// The parameters of the located transactions, in their order.
+    /// Returns the parameters of the located transactions, in their order.
     pub fn fill(&mut self, machine: &Machine, epoch: &Epoch, located: &Located) -> &[Parameter] {
         self.found.clear();
         let mut next = 0;

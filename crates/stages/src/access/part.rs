@@ -26,7 +26,7 @@ pub struct Memory {
     listing: Listing,
     executor: Executor,
     baseline: Baseline,
-    /// By slot, for PAT.
+    /// The hashes of the accesses' keys, by slot, for PAT.
     key_hashes: Vec<u64>,
     surveyor: Surveyor,
     parameters: Parameters,
@@ -98,7 +98,7 @@ impl Memory {
     }
 }
 
-/// The socket that a row is on, where there are several.
+/// Returns the socket that a row is on, where there are several.
 fn socket_of(row: RowId) -> usize {
     #[allow(unsafe_code)]
     // SAFETY: the rows that the executor asks about are slots of the machine's tables.
@@ -107,7 +107,7 @@ fn socket_of(row: RowId) -> usize {
     }
 }
 
-/// Whether transactions may be run again: an emitted event or a replaced text cannot be undone.
+/// Returns whether transactions may be run again: an emitted event or a replaced text cannot be undone.
 pub fn may_redo(machine: &Machine) -> bool {
     machine.program.transactions.iter().all(|transaction| transaction.is_final(&machine.program).is_none())
 }
@@ -119,30 +119,30 @@ const COPIED_AT_ONCE: u32 = if cfg!(debug_assertions) { 8 } else { 1_024 };
 /// The last versions, which workers copy into rows after all units have run.
 #[derive(Default)]
 struct Copying {
-    /// Set by a worker that knows that all units have run.
+    /// A flag: whether copying has begun; set by a worker that knows that all units have run.
     begun: AtomicBool,
     /// The next slots to copy. Claimed by workers.
     next: AtomicU32,
-    /// How many slots were copied.
+    /// The number of slots that were copied.
     copied: AtomicU32,
 }
 
 /// A part that is being run.
 pub struct Part {
-    /// How it is run.
+    /// The method by which the part is run.
     pub method: Method,
-    /// How many workers it wants.
+    /// The number of workers that the part wants.
     pub workers: u32,
-    /// The transactions that it runs.
+    /// The transactions of the part.
     selection: Selection,
     memory: Memory,
-    /// For a serial part: whether a worker has claimed it.
+    /// A flag, for a serial part: whether a worker has claimed it.
     claimed: AtomicBool,
     copying: Copying,
     done: AtomicBool,
     /// The time breakdown of the workers that took part.
     breakdown: Mutex<Breakdown>,
-    /// The sum of their time in it, nanoseconds.
+    /// The sum of the workers' time in the part, in nanoseconds.
     busy: AtomicU64,
 }
 
@@ -192,17 +192,17 @@ impl Part {
         }
     }
 
-    /// How long it took to list its accesses in prepare, nanoseconds; 0 if they were listed when access began.
+    /// Returns the time it took to list its accesses in prepare, nanoseconds; 0 if they were listed when access began.
     pub fn listed(&self) -> u64 {
         self.memory.listing.took
     }
 
-    /// Whether all transactions have run and their effects are visible.
+    /// Returns whether all transactions have run and their effects are visible.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether no further worker can help: the part is done, or one worker runs it alone.
+    /// Returns whether no further worker can help: the part is done, or one worker runs it alone.
     pub fn is_taken(&self) -> bool {
         self.is_done() || self.claimed.load(Ordering::Relaxed)
     }
@@ -311,15 +311,15 @@ impl Part {
 /// The measurements of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How many workers it wanted.
+    /// The number of workers that the part wanted.
     pub workers: u32,
-    /// The groups whose transactions it ran.
+    /// The groups whose transactions the part ran.
     pub groups: GroupSet,
     /// Number of re-executions because of aborts.
     pub redone: u32,
-    /// The sum of all workers' time in it, nanoseconds.
+    /// The sum of all workers' time in the part, in nanoseconds.
     pub busy: u64,
-    /// The part of it that was spent in transactions.
+    /// The share of that time that was spent in transactions, in nanoseconds.
     pub useful: u64,
 }
 
@@ -344,7 +344,7 @@ mod tests {
 
     const EVENTS: i64 = 400;
 
-    /// A machine for a program, with rows on these sockets.
+    /// Returns a machine for a program, with rows on these sockets.
     fn machine(program: Program, sockets: &[usize]) -> Machine {
         let wanted = ti_vec![false; program.streams.len()];
         let code = Code::compile(&program, &wanted).expect("a program that compiles");
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// A prepared epoch of transfers that share no row.
+    /// Returns a prepared epoch of transfers that share no row.
     fn transfers(machine: &Machine) -> Epoch {
         let schema = &machine.program.streams[machine.wiring.given[0]].schema;
         let events: Vec<Vec<Value>> = (0..EVENTS).map(|i| [2 * i, 2 * i + 1, 1].map(Value::Int).to_vec()).collect();

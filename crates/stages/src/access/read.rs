@@ -12,7 +12,7 @@ use typed_index_collections::TiVec;
 /// The values of a key, by key column.
 pub type Key = Vec<Value>;
 
-/// What to read of a table: the rows of these keys, or all.
+/// A request to read a table: the rows of these keys, or all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
     /// The table.
@@ -22,7 +22,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// All rows.
+    /// Returns all rows.
     pub fn whole(table: TableId) -> Wish {
         Wish { table, keys: None }
     }
@@ -46,16 +46,16 @@ enum Content {
     Kept,
 }
 
-/// The rows, once they are copied.
+/// The copied rows of a table.
 #[derive(Clone, Default)]
 enum Copied {
     #[default]
     None,
-    /// In no order.
+    /// All rows, in no order.
     Batches(Vec<RecordBatch>),
-    /// By key.
+    /// All rows in one batch, sorted by key.
     Sorted(RecordBatch),
-    /// Why evicted rows cannot be read.
+    /// The reason why evicted rows cannot be read.
     Failed(String),
 }
 
@@ -67,7 +67,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// None yet.
+    /// Makes an empty set of copies.
     pub fn of(program: &Program) -> Kept {
         let roles = || program.transactions.iter().flat_map(|transaction| &transaction.roles);
         let is_written = |&table: &TableId| roles().any(|role| role.table == table && role.written);
@@ -77,17 +77,17 @@ impl Kept {
         }
     }
 
-    /// Whether there are copies of tables that may change.
+    /// Returns whether there are copies of tables that may change.
     pub fn is_some(&self) -> bool {
         self.written.iter().any(|&table| self.last[table].lock().is_some())
     }
 
-    /// The table is about to change.
+    /// Forgets the copy of a table that is about to change.
     pub fn forget(&self, table: TableId) {
         *self.last[table].lock() = None;
     }
 
-    /// The copy of a table, if it was made.
+    /// Returns the copy of a table, if it was made.
     fn copied(&self, table: TableId) -> Option<Arc<Mutex<Copied>>> {
         // Who copies it now has it locked: an epoch does not wait for that.
         let is_there = |copy: &Arc<Mutex<Copied>>| {
@@ -98,7 +98,7 @@ impl Kept {
 }
 
 impl TableRead {
-    /// The rows, sorted by key. An error says why evicted rows cannot be read.
+    /// Returns the rows, sorted by key. An error says why evicted rows cannot be read.
     pub fn rows(&self) -> Result<RecordBatch, String> {
         let mut copy = self.copy.lock();
         let batches = match self.copied(&mut copy) {
@@ -112,7 +112,7 @@ impl TableRead {
         Ok(rows)
     }
 
-    /// The rows in no order, which is faster: those of a large table come as they lie.
+    /// Returns the rows in no order, which is faster: those of a large table come as they lie.
     pub fn batches(&self) -> Result<Vec<RecordBatch>, String> {
         match self.copied(&mut self.copy.lock()) {
             Copied::Sorted(rows) => Ok(vec![rows.clone()]),
@@ -122,7 +122,7 @@ impl TableRead {
         }
     }
 
-    /// The copy, which is made if it is not there.
+    /// Returns the copy, which is made if it is not there.
     fn copied<'a>(&self, copy: &'a mut Copied) -> &'a mut Copied {
         if !matches!(copy, Copied::None) {
             return copy;
@@ -182,7 +182,7 @@ fn begin(machine: &Arc<Machine>, wish: &Wish) -> TableRead {
                 return read(Content::Kept, copied);
             }
             let copy = Arc::<Mutex<Copied>>::default();
-            // Where memory is limited, copies are not kept.
+            // Copies are not kept for later reads if memory is limited.
             if !table.has_evicted_rows() {
                 *machine.kept.last[wish.table].lock() = Some(copy.clone());
             }

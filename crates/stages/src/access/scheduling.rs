@@ -9,13 +9,13 @@ use tidemill_schedule::{Granularity, Policy, PolicyError, Scheme};
 /// The largest number of workers that can be asked for.
 const WORKERS_MAX: u32 = 1024;
 
-/// How the access stage is scheduled.
+/// The way in which the access stage is scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
     /// The policy is chosen by measured cost.
     #[default]
     Auto,
-    /// For measurement: chosen by MorphStream's heuristic (2023, §4.4).
+    /// The policy that MorphStream's heuristic chooses (2023, §4.4), for measurement.
     MorphStream,
     /// A fixed policy for each group of transactions that share no row; a program with a single group runs as under
     /// [`Scheduling::Fixed`].
@@ -25,7 +25,7 @@ pub enum Scheduling {
     Fixed(Policy),
     /// A fixed policy with at most this many of the workers in access, also where the machine cannot run as many at once.
     FixedOn(FixedOn),
-    /// For measurement: a scheme of an earlier system. A program that cascades runs serially. Under [`Scheme::NoLock`]
+    /// A scheme of an earlier system, for measurement. A program that cascades runs serially. Under [`Scheme::NoLock`]
     /// results are wrong; under [`Scheme::NoOrder`] they are the results of another order.
     Baseline(Scheme),
 }
@@ -52,20 +52,20 @@ impl FromStr for Scheduling {
 }
 
 impl Scheduling {
-    /// Whether policies are chosen as epochs run.
+    /// Returns whether policies are chosen as epochs run.
     pub fn is_decided(self) -> bool {
         matches!(self, Scheduling::Auto | Scheduling::MorphStream)
     }
 }
 
-/// A text that says no scheduling.
+/// A text that is no scheduling.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedulingError {
-    /// It names no policy.
+    /// The text names no policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// What follows `@` is no number of workers.
+    /// The text after `@` is no number of workers.
     #[error("'{0}' is no number of workers: say how many take part in access, 1 to 1024, as in 'transaction@4'")]
     Workers(String),
     /// The serial policy has one worker.
@@ -80,7 +80,7 @@ pub enum SchedulingError {
 pub struct FixedOn {
     /// The policy.
     pub policy: Policy,
-    /// How many workers take part in access, at most.
+    /// The number of workers that take part in access, at most.
     pub workers: NonZeroU32,
 }
 
@@ -125,7 +125,7 @@ impl Policies {
         Policies { policies: std::array::from_fn(|group| policies[group % policies.len()]) }
     }
 
-    /// The policy of a group.
+    /// Returns the policy of a group.
     pub fn of(&self, group: usize) -> Policy {
         self.policies[group]
     }

@@ -24,15 +24,15 @@ use typed_index_collections::{TiSlice, TiVec};
 
 /// The maximum number of events per call of compiled code, where rows are prefetched in between.
 pub(super) const BLOCK: usize = 16;
-/// Where all rows are near: so many blocks per call.
+/// The number of blocks per call if all rows are near, in caches.
 const NEAR_BLOCKS: u32 = 16;
-/// How many transactions ahead rows are prefetched, and for how many transactions at a time: a processor stalls if more
-/// lines are requested than it can fetch at once.
+/// The distance, in transactions, at which rows are prefetched, and the number of transactions for which this is done
+/// at a time: a processor stalls if more lines are requested than it can fetch at once.
 const AHEAD: usize = 32;
-/// How many transactions ahead the texts and windows of rows are prefetched: the rows are there by then.
+/// The distance, in transactions, at which the texts and windows of rows are prefetched: the rows are there by then.
 const TEXTS_AHEAD: usize = AHEAD / 2;
 const ASKED: usize = 2;
-/// One call of compiled code is timed for each so many blocks of events; timing adds some 100 ns to a call.
+/// The number of blocks of events of which one call of compiled code is timed; timing adds some 100 ns to a call.
 pub const CALLS_PER_SAMPLE: u32 = 128;
 
 /// An input as compiled code is called on it: function, view, and the rows to prefetch.
@@ -41,7 +41,7 @@ pub struct Call<'a> {
     pub run: AccessFn,
     /// The view that the code reads.
     pub view: InputView,
-    /// By role, if its table is larger than a cache.
+    /// The rows of each role, by role, if its table is larger than a cache.
     far: Vec<Far<'a>>,
     len: usize,
 }
@@ -51,7 +51,7 @@ struct Far<'a> {
     rows: &'a [u64],
     /// The start of each event's rows, if an event may have several.
     starts: Option<&'a [u32]>,
-    /// Where rows hold the texts and windows that the role reads or writes, if an event has one row.
+    /// The cells that hold the texts and windows that the role reads or writes, if an event has one row.
     texts: Vec<usize>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Far<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The call for one of an epoch's inputs.
+    /// Returns the call for one of an epoch's inputs.
     pub fn of(machine: &Machine, epoch: &'a Epoch, id: InputId, identity: &Identity) -> Self {
         let InputContext { transaction, code, .. } = machine.input(id);
         let input = &epoch.work.inputs[id];
@@ -139,7 +139,7 @@ pub fn ensure_identity(epoch: &Epoch, identity: &mut Identity) {
 /// A joint during a serial run.
 struct Course<'a> {
     run: AccessFn,
-    /// By input: the view that its code reads.
+    /// The view that the code of an input reads, by input.
     views: Vec<InputView>,
     /// One for each of its inputs.
     calls: Vec<(InputId, Call<'a>)>,
@@ -147,7 +147,7 @@ struct Course<'a> {
     next: usize,
     /// The event up to which rows were prefetched.
     asked: usize,
-    /// Whether such rows hold texts or windows that are prefetched, too.
+    /// A flag: whether rows outside of caches hold texts or windows, which are prefetched, too.
     has_far_texts: bool,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Course<'a> {
         Course { run: joint.run, views, calls, next: 0, asked, has_far_texts }
     }
 
-    /// Whether all of its rows are in caches.
+    /// Returns whether all of its rows are in caches.
     fn is_near(&self) -> bool {
         self.asked == usize::MAX
     }
@@ -216,7 +216,8 @@ impl<'a> Course<'a> {
         self.next += count;
     }
 
-    /// As `run`, and adds the time of each input's own code to its sample. With several inputs it runs one event only.
+    /// Runs events as `run` does, and adds the time of each input's own code to its sample. With several inputs it runs
+    /// one event only.
     fn run_timed(
         &mut self,
         environment: &dyn Environment,
@@ -258,7 +259,7 @@ pub struct Serial<'a> {
     pub environment: &'a dyn Environment,
     /// The worker's context.
     pub context: &'a mut AccessContext,
-    /// As long as the epoch's largest input ([`ensure_identity`]).
+    /// The numbers 0, 1, 2, … up to the size of the epoch's largest input ([`ensure_identity`]).
     pub identity: &'a Identity,
     /// Receives the samples.
     pub sampled: &'a mut TiSlice<InputId, Sampled>,
@@ -315,8 +316,8 @@ impl Serial<'_> {
     }
 }
 
-/// How many blocks the next call runs where rows are near. `left` events of the input are left in a row, and `untimed`
-/// blocks before one is timed. Less than a block counts as one.
+/// Returns the number of blocks that the next call runs if rows are near. `left` events of the input are left in a row,
+/// and `untimed` blocks before one is timed. Less than a block counts as one.
 fn blocks(left: usize, untimed: u32) -> u32 {
     (left.div_ceil(BLOCK) as u32).min(NEAR_BLOCKS).min(untimed)
 }
@@ -365,17 +366,17 @@ impl Located {
         });
     }
 
-    /// Transaction → input and event.
+    /// Returns the input and event of each transaction.
     pub fn at(&self) -> &[InputEvent] {
         &self.at
     }
 
-    /// The rows of each transaction.
+    /// Returns the rows of each transaction.
     pub fn accesses(&self) -> tidemill_txn::Accesses<'_> {
         self.accesses.accesses()
     }
 
-    /// The same, owned.
+    /// Returns the rows of each transaction, as the owned buffer.
     pub fn buffer(&self) -> &AccessBuffer {
         &self.accesses
     }
@@ -424,7 +425,7 @@ pub fn run_one(machine: &Machine, epoch: &Epoch, at: InputEvent, context: &mut A
 mod tests {
     use super::*;
 
-    /// Else those of inputs that take turns would be timed many times as often as others.
+    /// A call counts all of its blocks. Else inputs that take turns would be timed many times as often as others.
     #[test]
     fn a_call_counts_the_blocks_that_it_has() {
         assert_eq!([1, BLOCK, BLOCK + 1, 100 * BLOCK].map(|left| blocks(left, 100)), [1, 1, 2, NEAR_BLOCKS]);

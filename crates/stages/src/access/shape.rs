@@ -18,18 +18,19 @@ use tidemill_txn::{AccessBuffer, Parameter, UseBuffer};
 pub struct EpochShape {
     /// The rows of each transaction.
     pub accesses: AccessBuffer,
-    /// How each access is used by transactions that are split into parts where they can be.
+    /// The use of each access, for transactions that are split into parts where they can be.
     pub uses: UseBuffer,
-    /// Which write needs what another access of its transaction reads.
+    /// The parameters: for each, a write, and the access of its transaction whose value it needs.
     pub parameters: Vec<Parameter>,
-    /// Of each access, the hash of the key of its row, by which PAT divides rows into partitions.
+    /// The hash of each access's key, by access. PAT divides rows into partitions by it.
     pub key_hashes: Vec<u64>,
-    /// Of each transaction, which of the program's transactions it is.
+    /// The transaction of the program that each transaction of the epoch is an instance of.
     pub transactions: Vec<TransactionId>,
 }
 
 impl EpochShape {
-    /// The shape of an epoch of these events of the first source. Rows that they name are created, as in any epoch.
+    /// Returns the shape of an epoch of these events of the first source. Rows that they name are created, as in any
+    /// epoch.
     pub fn of(machine: &Machine, events: &RecordBatch) -> EpochShape {
         assert!(!machine.wiring.cascades, "the rows of a program that cascades are not known beforehand");
         let mut epoch = Epoch::new(&machine.program, &machine.code, &machine.wiring);

@@ -8,7 +8,7 @@ use tidemill_state::Generation;
 pub struct SnapshotDue {
     /// The mark of rows that have changed since the last snapshot.
     pub generation: Generation,
-    /// Whether it contains all rows, marked or not.
+    /// A flag: whether it contains all rows, marked or not.
     pub whole: bool,
 }
 

@@ -39,9 +39,9 @@ const LOOKED_AT: u32 = 1024;
 /// The workers of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crew {
-    /// How many there are.
+    /// The number of workers.
     pub workers: usize,
-    /// How many have tasks at a time, at most, unless more are asked for in access ([`Scheduling::FixedOn`]).
+    /// The most workers that have tasks at a time, unless more are asked for in access ([`Scheduling::FixedOn`]).
     pub seats: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct AccessStage {
 }
 
 struct State {
-    /// By group of transactions.
+    /// The decision of each group of transactions, by group.
     decisions: Vec<Decision>,
     costs: Costs,
     /// Buffers that are reused from job to job.
@@ -64,12 +64,12 @@ struct State {
     /// The method of the epochs to come, if they run as a whole: the one that was asked for, or that of the epoch
     /// accessed last.
     expected: Option<Method>,
-    /// What prepare has listed.
+    /// The listings that prepare has made.
     listings: Listings,
 }
 
 impl AccessStage {
-    /// An access stage for these workers.
+    /// Makes an access stage for these workers.
     pub fn new(
         machine: Arc<Machine>,
         environment: Arc<dyn Environment>,
@@ -94,8 +94,8 @@ impl AccessStage {
         stage
     }
 
-    /// The end of prepare: lists the accesses of an epoch for the method that is expected. One worker alone would do so
-    /// no sooner than when access begins.
+    /// Lists, at the end of prepare, the accesses of an epoch for the method that is expected. One worker alone would
+    /// do so no sooner than when access begins.
     pub fn list_ahead(&self, epoch: &Epoch) {
         let mut state = self.state.lock();
         let expected = state.expected.filter(|_| self.crew.seats > 1);
@@ -218,7 +218,8 @@ impl AccessStage {
         all
     }
 
-    /// How the user wants all epochs to be accessed as a whole; none if that is chosen for each, or by group.
+    /// Returns the method by which the user wants all epochs to be accessed as a whole; none if it is chosen for each
+    /// epoch, or by group.
     fn asked_for_all(&self) -> Option<Choice> {
         Some(match self.scheduling {
             Scheduling::Fixed(policy) => self.asked_for(policy, self.crew.seats),
@@ -233,7 +234,7 @@ impl AccessStage {
         })
     }
 
-    /// A policy that the user requested; without speculation if the program forbids it.
+    /// Returns a policy that the user requested; without speculation if the program forbids it.
     fn asked_for(&self, policy: Policy, workers: usize) -> Choice {
         let on = |policy, reason| Choice::on(Candidate::new(policy, workers as u32), reason);
         match policy.speculates() && !may_redo(&self.machine) {
@@ -337,8 +338,8 @@ impl AccessStage {
         })
     }
 
-    /// Whether a transaction sets texts. Workers that race must not set any: two of them would free the memory of the
-    /// same old text.
+    /// Returns whether a transaction sets texts. Workers that race must not set any: two of them would free the memory
+    /// of the same old text.
     fn sets_text(&self) -> bool {
         let program = &self.machine.program;
         program.transactions.iter().any(|transaction| transaction.sets_text(program))
@@ -384,7 +385,7 @@ impl AccessStage {
         let first = |id| self.machine.wiring.is_first(id);
         let outcomes: Vec<_> = epoch.accessed.scheduled.iter().map(|s| epoch.outcomes_of(s.group, first)).collect();
         let operations = epoch.operations_of(first) as f64;
-        // What prepare lists is for some policies only, and counts as their access.
+        // Listing serves some policies only, so its time counts as their access.
         let listed = epoch.accessed.listed;
         let others = (epoch.times.prepare.saturating_sub(listed) + epoch.times.finish) as f64;
         let in_all: u32 = epoch.accessed.scheduled.iter().map(|s| s.transactions).sum();
@@ -408,7 +409,7 @@ impl AccessStage {
     }
 }
 
-/// The method of an epoch that runs as a whole.
+/// Returns the method of an epoch that runs as a whole.
 fn whole(scheduled: &[Scheduled]) -> Option<Method> {
     match scheduled {
         [Scheduled { group: None, choice, .. }] => Some(choice.method),

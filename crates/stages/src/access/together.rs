@@ -20,19 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_schedule::{Choice, Method, Presence, Shared, Worker};
 
-/// How often a worker goes over several parts in which it finds nothing to do, before it waits in one of them.
+/// The number of rounds over several parts in which a worker finds nothing to do, before it waits in one of them.
 const ROUNDS_MAX: u32 = 16;
 
 /// Announces an epoch that other workers may access, too.
 pub trait Sharing {
-    /// Offers it to this many helpers at a time.
+    /// Offers the epoch to this many helpers at a time.
     fn share(&self, job: Arc<Job>, helpers: usize);
 
-    /// Withdraws it. On return no helper holds it.
+    /// Withdraws the epoch. On return no helper holds it.
     fn withdraw(&self);
 }
 
-/// How a worker takes part.
+/// The role of a worker in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The worker that began the job and will end it.
@@ -46,7 +46,7 @@ pub struct Job {
     epoch: Box<Epoch>,
     parts: Vec<Part>,
     done: AtomicBool,
-    /// Whether a worker has left by a panic: then the others stop waiting for it.
+    /// A flag: whether a worker has left by a panic, so that the others stop waiting for it.
     abandoned: AtomicBool,
 }
 
@@ -71,7 +71,7 @@ impl Job {
         Job { epoch, parts, done: AtomicBool::new(false), abandoned: AtomicBool::new(false) }
     }
 
-    /// How many workers the parts want, all together.
+    /// Returns the number of workers that all parts together want.
     pub fn workers(&self) -> usize {
         self.parts.iter().map(|part| part.workers as usize).sum()
     }
@@ -105,7 +105,7 @@ impl Job {
         }
     }
 
-    /// All has run: helpers leave.
+    /// Marks the job as done: all has run, and helpers leave.
     pub fn finish(&self) {
         self.done.store(true, Ordering::Release);
     }
@@ -125,9 +125,9 @@ impl Job {
     }
 }
 
-/// The parts that groups are run in. Groups of one parallel policy share a part, because one graph is explored more
-/// efficiently than two, and have as many workers as the one of them that wants most; each serial group has a part, and
-/// a worker, of its own.
+/// Returns the parts that groups are run in. Groups of one parallel policy share a part, because one graph is explored
+/// more efficiently than two, and have as many workers as the one of them that wants most; each serial group has a
+/// part, and a worker, of its own.
 fn parts(scheduled: &[Scheduled]) -> Vec<(GroupSet, Method, u32)> {
     let mut parts: Vec<(Vec<usize>, Method, u32)> = Vec::new();
     for scheduled in scheduled {

@@ -4,11 +4,16 @@ use crate::due::due_of;
 use crate::epoch::Epoch;
 use crate::machine::Machine;
 use crate::prepare::changes::{Transactions, each_written};
-use crate::wiring::InputEvent;
+use crate::wiring::{InputEvent, InputId};
 
 /// Notes the rows that an epoch may have changed, once it was accessed.
 pub fn note(machine: &Machine, epoch: &Epoch) {
     note_written(machine, epoch, epoch.work.inputs.keys().map(Transactions::Of));
+}
+
+/// Notes the rows that the transactions on some inputs may have changed, once these have run.
+pub fn note_of(machine: &Machine, epoch: &Epoch, inputs: impl Iterator<Item = InputId>) {
+    note_written(machine, epoch, inputs.map(Transactions::Of));
 }
 
 /// Notes the rows that the transaction on an event may have changed, which has just run, if it has lists of rows: these are

@@ -13,7 +13,7 @@ use tidemill_compile::{AccessContext, AccessFn};
 use tidemill_plan::RoleId;
 use typed_index_collections::{TiSlice, TiVec};
 
-/// What one worker needs to run transactions. Reused from epoch to epoch.
+/// The buffers that one worker needs to run transactions. Reused from epoch to epoch.
 pub struct WorkerScratch {
     /// Its execution context.
     pub context: Box<AccessContext>,
@@ -26,15 +26,15 @@ pub struct WorkerScratch {
 pub struct UnitBuffers {
     /// Addresses of the rows of the current unit, role by role.
     rows: Vec<u64>,
-    /// Where each role's addresses begin, offset so that indexing by the event's number finds them.
+    /// The start of each role's addresses, offset so that indexing by the event's number finds them.
     roles: Vec<*const u64>,
-    /// By role, where the rows of each event start; needed if the code has more roles than its transaction.
+    /// The start of each event's rows, by role; needed if the code has more roles than its transaction.
     starts: Vec<*const u32>,
     /// Copies of rows for the verdict operation.
     pub copies: Vec<u64>,
-    /// The versions of a transaction before it is redone.
+    /// The values of a transaction's versions before it is run again.
     pub before: Vec<u64>,
-    /// By input: the measured cost of its transactions.
+    /// The measured cost of the transactions on an input, by input.
     sampled: TiVec<InputId, Sampled>,
 }
 
@@ -46,7 +46,7 @@ impl UnitBuffers {
         sampled.transactions += part;
     }
 
-    /// The samples, of this many inputs at least.
+    /// Returns the samples, of this many inputs at least.
     pub fn samples(&mut self, inputs: usize) -> &mut TiSlice<InputId, Sampled> {
         if self.sampled.len() < inputs {
             self.sampled.resize(inputs, Sampled::default());
@@ -54,7 +54,7 @@ impl UnitBuffers {
         &mut self.sampled
     }
 
-    /// Adds the recorded samples to `all` and forgets them.
+    /// Adds the recorded samples to `all`, and removes them here.
     pub fn take_sampled(&mut self, all: &mut TiSlice<InputId, Sampled>) {
         for (all, some) in all.iter_mut().zip(self.sampled.drain(..)) {
             all.time += some.time;
@@ -80,7 +80,7 @@ pub struct Function<'a> {
 }
 
 impl<'a> Function<'a> {
-    /// A function that sees the whole event.
+    /// Returns a function that sees the whole event.
     pub fn whole(run: AccessFn, further: &'a [RoleId]) -> Self {
         Function { run, further, elements: None, verdict: None }
     }
@@ -102,7 +102,7 @@ pub struct Units<'a> {
 unsafe impl Sync for Units<'_> {}
 
 impl<'a> Units<'a> {
-    /// The transactions of an epoch that were located; each worker has a scratch of its own.
+    /// Makes the transactions of an epoch that were located; each worker has a scratch of its own.
     pub fn new(
         machine: &'a Machine,
         environment: &'a dyn Environment,
@@ -115,32 +115,32 @@ impl<'a> Units<'a> {
         Units { machine, environment, epoch, located, calls, scratches }
     }
 
-    /// The input and event of a transaction.
+    /// Returns the input and event of a transaction.
     pub fn at(&self, transaction: u32) -> InputEvent {
         self.located.at()[transaction as usize]
     }
 
-    /// The row of a slot.
+    /// Returns the row of a slot.
     pub fn row(&self, slot: u32) -> *mut u64 {
         self.located.accesses().rows()[slot as usize].0 as *mut u64
     }
 
-    /// The call on an input's rows in place.
+    /// Returns the call on an input's rows in place.
     pub fn call_of(&self, input: InputId) -> &Call<'a> {
         &self.calls[input]
     }
 
-    /// The code of an input's whole transactions.
+    /// Returns the code of an input's whole transactions.
     pub fn run_of(&self, input: InputId) -> AccessFn {
         self.calls[input].run
     }
 
-    /// What code sees of an input.
+    /// Returns the view that code has of an input.
     pub fn view(&self, input: InputId) -> &InputView {
         &self.calls[input].view
     }
 
-    /// Never contended: a worker uses only its own scratch. The lock checks this.
+    /// Locks a worker's memory, never contended: a worker uses only its own. The lock checks this.
     pub fn scratch(&self, worker: usize) -> MutexGuard<'_, WorkerScratch> {
         self.scratches[worker].try_lock().expect("a scratch belongs to one worker")
     }

@@ -34,14 +34,14 @@ pub struct Versions {
     /// First part of each transaction among `parts` and `failed`.
     part_start: Vec<u32>,
     parts: Vec<TransactionPart>,
-    /// Per part: whether it failed when it last ran.
+    /// A flag for each part: whether it failed when it last ran.
     failed: Vec<AtomicBool>,
     /// Slot → where its version begins among `words`, or [`NO_PLACE`].
     place: Vec<u32>,
     /// Slot → its table.
     table: Vec<TableId>,
     words: Vec<u64>,
-    /// By table.
+    /// The shape of a version of each table's rows, by table.
     shapes: TiVec<TableId, Shape>,
 }
 
@@ -55,7 +55,7 @@ struct TransactionPart {
 
 const NO_PLACE: u32 = u32::MAX;
 
-/// Up to this number of rows, all pairs are compared; more rows are sorted.
+/// The number of rows up to which all pairs are compared; more rows are sorted.
 const ROWS_COMPARED_MAX: usize = 32;
 
 /// The layout of a table's rows.
@@ -169,7 +169,7 @@ impl Versions {
         }
     }
 
-    /// Where the version of a written operation begins.
+    /// Returns the place where the version of a written operation begins.
     fn place_of(&self, operation: u32) -> usize {
         let place = self.place[operation as usize];
         debug_assert_ne!(place, NO_PLACE);
@@ -195,7 +195,7 @@ fn take_apart(operations: &OperationsCode, length: impl Fn(usize) -> u32, parts:
     }
 }
 
-/// The parts of a transaction that use the row of a role; for a role over a list, the row of this element.
+/// Returns the parts of a transaction that use the row of a role; for a role over a list, the row of this element.
 fn parts_of(
     operations: &OperationsCode,
     parts: &[TransactionPart],
@@ -211,7 +211,7 @@ fn parts_of(
     (0..).zip(parts).filter(|(_, part)| uses(part)).fold(0, |all, (p, _): (u32, _)| all | 1 << p)
 }
 
-/// Whether two accesses of a transaction refer to the same row.
+/// Returns whether two accesses of a transaction refer to the same row.
 fn meet(rows: &[tidemill_txn::RowId]) -> bool {
     if rows.len() <= ROWS_COMPARED_MAX {
         return rows.iter().enumerate().any(|(i, row)| rows[..i].contains(row));
@@ -250,7 +250,7 @@ enum Code {
 }
 
 impl<'a> VersionWork<'a> {
-    /// Work on an epoch whose versions were filled and whose flow was computed.
+    /// Makes the work on an epoch whose versions were filled and whose flow was computed.
     pub fn new(units: Units<'a>, versions: &'a Versions, graph: &'a Graph, flow: &'a Flow) -> Self {
         let words = versions.words.as_ptr().cast_mut();
         VersionWork { units, versions, graph, flow, words }
@@ -274,7 +274,7 @@ impl<'a> VersionWork<'a> {
         self.words.wrapping_add(self.versions.place_of(operation))
     }
 
-    /// The value that an operation reads: an earlier version or the row itself.
+    /// Returns the value that an operation reads: an earlier version or the row itself.
     fn source(&self, operation: u32) -> *const u64 {
         match self.flow.source(operation) {
             Some(source) => self.version(source),
@@ -296,7 +296,7 @@ impl<'a> VersionWork<'a> {
         }
     }
 
-    /// A version's words.
+    /// Returns a version's words.
     fn value(&self, operation: u32) -> &[u64] {
         #[allow(unsafe_code)]
         // SAFETY: the version is among `words`; as `Execute` promises, no thread writes it now.
@@ -355,7 +355,7 @@ impl<'a> VersionWork<'a> {
         }
     }
 
-    /// Whether the last function that wrote the event's verdict aborted it. No worker writes it now.
+    /// Returns whether the last function that wrote the event's verdict aborted it. No worker writes it now.
     fn aborted(&self, at: InputEvent) -> bool {
         let verdicts = self.units.view(at.input).verdicts;
         #[allow(unsafe_code)]

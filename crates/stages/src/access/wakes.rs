@@ -8,7 +8,8 @@
 //! When an epoch with wakes is over, no row is due at its punctuation or before.
 //!
 //! **How.** The rows that a transaction may have changed are noted at once, not at the end of the epoch, so a wake that is
-//! set within the epoch is found, too. All rows of a table and a time are taken before the first of them runs. A row that
+//! set within the epoch is found, too. A transaction that can set none so early sets none in these terms: its rows are noted at
+//! the end. All rows of a table and a time are taken before the first of them runs. A row that
 //! wakes is an event in the log of its stream, like one that a transaction emitted.
 //!
 //! Where the program does not cascade, events that set no wake run in blocks up to the next wake, and what follows from events
@@ -18,6 +19,7 @@
 
 use crate::access::cascade::{Cascade, Given};
 use crate::access::serial::BLOCK;
+use crate::access::touched;
 use crate::due::due_of;
 use crate::epoch::{Epoch, JointRun};
 use crate::machine::Machine;
@@ -32,32 +34,44 @@ use std::ops::Range;
 use tidemill_compile::NativeColumn;
 use tidemill_compile::abi::InputView;
 use tidemill_model::Type;
-use tidemill_plan::{Bound, Due, StreamId, TableId};
+use tidemill_plan::{Bound, Due, StreamId};
 use tidemill_state::memory::prefetch;
 use tidemill_state::{CellValue, Earliest, EvictedError, RowAddress};
 use typed_index_collections::TiVec;
 
-/// What is due in an epoch.
+/// The rows that wake within an epoch.
 pub struct Wakes {
     /// Rows wake up to this time; none where they have epochs of their own.
     through: Option<i64>,
     /// The least time at which a row is due, as far as it is known.
     next: Option<i64>,
-    /// Whether rows were touched since.
+    /// A flag: whether rows were touched since `next` was found.
     is_stale: bool,
-    /// By input: whether its transactions may change when a row wakes.
+    /// A flag for each input: whether its transactions may have a row wake within the epoch.
     sets: TiVec<InputId, bool>,
     /// The rows that wake together.
     rows: Vec<RowAddress>,
 }
 
 impl Wakes {
-    /// Those of an epoch that is about to run.
+    /// Finds the rows that wake in an epoch that is about to run.
     pub fn of(machine: &Machine, epoch: &Epoch) -> Wakes {
-        let is_waiting = |table: TableId| dues(machine).any(|(_, _, due)| due.table == table);
-        let sets = |id| machine.input(id).roles().iter().any(|role| role.written && is_waiting(role.table));
+        let range = epoch.input.least_time.zip(epoch.input.wakes);
+        let is_within = |due: &Due| range.is_none_or(|(first, through)| is_made(due, first, through));
+        let sets = |id: InputId| {
+            // Rows that wake may be earlier than all events.
+            let is_of_source = machine.wiring.sources.contains(&machine.wiring.inputs[id].root);
+            let is_set =
+                |table| dues(machine).any(|(_, _, due)| due.table == table && (!is_of_source || is_within(due)));
+            machine.input(id).roles().iter().any(|role| role.written && is_set(role.table))
+        };
         let sets = machine.wiring.inputs.keys().map(sets).collect();
         Wakes { through: epoch.input.wakes, next: None, is_stale: true, sets, rows: Vec::new() }
+    }
+
+    /// Notes the rows of which no change mattered within the epoch, which is over.
+    pub fn note_others(self, machine: &Machine, epoch: &Epoch) {
+        touched::note_of(machine, epoch, self.sets.iter_enumerated().filter(|(_, sets)| !**sets).map(|(id, _)| id));
     }
 
     /// Notes the rows that a transaction may have changed, which has just run.
@@ -77,7 +91,7 @@ impl Wakes {
         });
     }
 
-    /// The least time at which a row is due, if it is not after `time` and the epoch's own.
+    /// Returns the least time at which a row is due, if it is not after `time` and the epoch's own.
     fn due_by(&mut self, machine: &Machine, time: i64) -> Result<Option<i64>, EvictedError> {
         let Some(through) = self.through.map(|through| through.min(time)) else { return Ok(None) };
         if self.is_stale {
@@ -87,7 +101,7 @@ impl Wakes {
     }
 }
 
-/// The streams of what is due: what finds the rows, the stream, its declaration.
+/// Returns the streams of what is due: what finds the rows, the stream, its declaration.
 fn dues(machine: &Machine) -> impl Iterator<Item = (&Mutex<Earliest>, StreamId, &Due)> {
     machine.wiring.dues.iter().zip(&machine.due_rows).filter_map(|(&stream, index)| {
         let due = due_of(&machine.program, stream)?;
@@ -95,8 +109,8 @@ fn dues(machine: &Machine) -> impl Iterator<Item = (&Mutex<Earliest>, StreamId, 
     })
 }
 
-/// The least time at which a row is due. Fails if evicted rows cannot be read: there are some in the replay of a log that was
-/// written without a memory limit, with one.
+/// Returns the least time at which a row is due. Fails if evicted rows cannot be read: there are some in the replay of
+/// a log that was written without a memory limit, with one.
 fn least_due(machine: &Machine) -> Result<Option<i64>, EvictedError> {
     let mut least = None;
     for (index, _, due) in dues(machine) {
@@ -107,21 +121,23 @@ fn least_due(machine: &Machine) -> Result<Option<i64>, EvictedError> {
     Ok(least)
 }
 
-/// Whether rows wake in an epoch, or can.
+/// Returns whether an event from a time on can have a row due at another time or before.
+fn is_made(due: &Due, first: i64, through: i64) -> bool {
+    matches!(due.bound, Bound::Wakes { .. }) && due.bound.after(first).is_some_and(|made| made <= through)
+}
+
+/// Returns whether rows wake in an epoch, or can.
 pub fn run_within(machine: &Machine, epoch: &Epoch) -> Result<bool, EvictedError> {
     if !machine.wiring.wakes_within {
         return Ok(false);
     }
     let Some(through) = epoch.input.wakes else { return Ok(epoch.input.due.is_some()) };
     let first = epoch.input.least_time;
-    let can_be = |due: &Due| match (&due.bound, first) {
-        (Bound::Wakes { .. }, Some(first)) => due.bound.after(first).is_some_and(|made| made <= through),
-        _ => false,
-    };
+    let can_be = |due: &Due| first.is_some_and(|first| is_made(due, first, through));
     Ok(dues(machine).any(|(_, _, due)| can_be(due)) || least_due(machine)?.is_some_and(|next| next <= through))
 }
 
-/// By stream that the epoch is given: the times of its events, if rows wake between them.
+/// Returns the times of the events that an epoch is given, by stream, if rows wake between them.
 pub fn times(machine: &Machine, epoch: &Epoch) -> Vec<Option<ScalarBuffer<i64>>> {
     let of = |(number, &stream): (usize, &StreamId)| {
         epoch.input.wakes?;
@@ -228,7 +244,7 @@ impl Cascade<'_> {
                 self.wake(index, stream, due, at)?;
             }
             let wakes = self.wakes.as_mut().expect("looked at above");
-            // What was taken is not known any more.
+            // The least due time is unknown after due rows were taken.
             wakes.is_stale = true;
             next = wakes.due_by(machine, time)?;
         }

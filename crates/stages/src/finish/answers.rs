@@ -3,14 +3,19 @@
 //! # Invariant
 //!
 //! The outcome of an event is the verdict of its transaction, and the record is the one that its transaction gave: the
-//! events of an input's outlet stand in the order of its events, so the k-th committed event has the k-th record.
+//! events of an input's outlet stand in the order of its events, so the k-th committed event has the k-th record. An event
+//! of the root that a filter or map keeps from the input has an outcome too, with the reason.
 
 use crate::epoch::Epoch;
-use crate::finish::outputs::OutputBuilder;
+use crate::finish::outputs::{OutputBuilder, node_of};
 use crate::machine::Machine;
 use crate::wiring::{InputId, Outlet};
 use arrow_array::RecordBatch;
 use std::fmt;
+use tidemill_plan::Origin;
+
+/// The reason of an event that a filter does not let through.
+const LEFT_OUT: &str = "left out by a filter";
 
 /// The outcome of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +26,22 @@ pub enum Outcome {
     Silent,
     /// It aborted, and what its abort shows is this row of [`Answers::aborted`].
     Aborted(u32),
+    /// It reached no transaction: a filter left it out, or a filter or map failed. The reason is this one of
+    /// [`Answers::untaken`].
+    Untaken(u32),
     /// It was no event: a call whose key has another meaning, or cannot be kept. No epoch has this outcome.
     Refused(KeyRefused),
 }
 
-/// Why a call with a key is neither made nor answered as one before it.
+/// The reason why a call with a key is neither made nor answered as one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRefused {
     /// A call with this key had other arguments.
     OtherArguments,
     /// Too many keys are kept.
     TooMany,
+    /// Too many keys are looked up at the time.
+    Busy,
     /// The answer was given by a version of the program whose replies have another form.
     OtherVersion,
 }
@@ -41,6 +51,7 @@ impl fmt::Display for KeyRefused {
         f.write_str(match self {
             KeyRefused::OtherArguments => "a call with this idempotency key had other arguments",
             KeyRefused::TooMany => "too many idempotency keys are kept; try again later, or call without a key",
+            KeyRefused::Busy => "too many idempotency keys are looked up; try again later, or call without a key",
             KeyRefused::OtherVersion => {
                 "a call with this idempotency key was answered by another version of the program, in another form"
             }
@@ -53,29 +64,34 @@ impl fmt::Display for KeyRefused {
 pub struct Answers {
     /// The input.
     pub input: InputId,
-    /// By row of the input's root.
+    /// The outcome of each event, by row of the input's root.
     pub outcomes: Vec<Outcome>,
     /// The records of those that committed, unless there are none.
     pub committed: Option<RecordBatch>,
-    /// What the aborts of the others show, unless there are none.
+    /// The values that the aborts of the others show, unless there are none.
     pub aborted: Option<RecordBatch>,
+    /// The reasons of events that reached no transaction, each once.
+    pub untaken: Vec<String>,
 }
 
-/// The outcomes of an input's events, which are all events of its root.
+/// Returns the outcomes of the events of an input's root, which a source gives.
 pub fn answers(machine: &Machine, epoch: &Epoch, id: InputId) -> Answers {
     let input = &epoch.work.inputs[id];
     let transaction = machine.input(id).transaction;
     let returns = !transaction.committed.passes_event;
     let (mut committed, mut aborted) = (0, 0);
-    let mut outcomes = vec![Outcome::Silent; input.len];
+    let (mut outcomes, untaken) = before_access(machine, epoch, id);
     for (event, verdict) in input.verdicts[..input.len].iter().enumerate() {
+        let row = input.row(event);
+        assert!(row < outcomes.len(), "each event of the input is one of its root");
         let (count, outcome): (&mut u32, fn(u32) -> Outcome) = match verdict {
             verdict if !verdict.is_committed() => (&mut aborted, Outcome::Aborted),
             verdict if returns && verdict.passes_record() => (&mut committed, Outcome::Committed),
-            _ => continue,
+            _ => {
+                outcomes[row] = Outcome::Silent;
+                continue;
+            }
         };
-        let row = input.row(event);
-        assert!(row < outcomes.len(), "the input has each event of its root");
         outcomes[row] = outcome(*count);
         *count += 1;
     }
@@ -86,9 +102,40 @@ pub fn answers(machine: &Machine, epoch: &Epoch, id: InputId) -> Answers {
         outcomes,
         committed: returns.then(|| given(transaction.committed.stream, Outlet::Committed)).flatten(),
         aborted: given(transaction.aborted, Outlet::Aborted),
+        untaken,
     };
     let rows = |batch: &Option<RecordBatch>| batch.as_ref().map_or(0, RecordBatch::num_rows);
     assert_eq!(rows(&answers.committed), committed as usize, "each commit has its record");
     assert_eq!(rows(&answers.aborted), aborted as usize, "each abort has its event");
     answers
+}
+
+/// Returns the outcomes as they are where no transaction has run, and the reasons.
+fn before_access(machine: &Machine, epoch: &Epoch, id: InputId) -> (Vec<Outcome>, Vec<String>) {
+    let wiring = &machine.wiring.inputs[id];
+    let source = machine.wiring.given.iter().position(|&given| given == wiring.root).expect("a source gives its root");
+    let rows = epoch.input.sources[source].events.as_ref().map_or(0, RecordBatch::num_rows);
+    let (streams, input) = (&machine.program.streams, &epoch.work.inputs[id]);
+    if input.len == rows {
+        return (vec![Outcome::Silent; rows], Vec::new());
+    }
+    assert!(wiring.node > 0, "only a filter or map leaves events out");
+    let (mut outcomes, mut reasons) = (vec![Outcome::Untaken(0); rows], vec![LEFT_OUT.to_owned()]);
+    let mut stream = machine.input(id).transaction.inputs[wiring.input];
+    while let Origin::Filter { input, reasons: texts, .. } | Origin::Map { input, reasons: texts, .. } =
+        &streams[stream].origin
+    {
+        let node = &epoch.work.pipelines[wiring.root].nodes[node_of(machine, stream)];
+        for failure in &node.failures[..node.failure_len] {
+            let text = &texts[*failure as u32 as usize];
+            let place = reasons.iter().position(|reason| reason == text).unwrap_or_else(|| {
+                reasons.push(text.clone());
+                reasons.len() - 1
+            });
+            outcomes[(failure >> 32) as usize] = Outcome::Untaken(place as u32);
+        }
+        stream = *input;
+    }
+    assert_eq!(stream, wiring.root, "what is derived is so by filters and maps");
+    (outcomes, reasons)
 }

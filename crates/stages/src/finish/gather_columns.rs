@@ -9,8 +9,8 @@ use tidemill_compile::NativeColumn;
 use tidemill_model::arrow::data_type;
 use tidemill_model::{ColumnType, Type};
 
-/// One array of the values at `places`: pairs of a column and an index in it. `ty` is the array's type; the columns may
-/// be non-null even if it is nullable.
+/// Returns one array of the values at `places`: pairs of a column and an index in it. `ty` is the array's type; the
+/// columns may be non-null even if it is nullable.
 pub fn gather<'a, I>(ty: ColumnType, places: I) -> ArrayRef
 where
     I: Iterator<Item = (&'a NativeColumn, usize)> + Clone,

@@ -54,7 +54,7 @@ pub fn finish(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
     }
 }
 
-/// A digest of a finished epoch.
+/// Returns a digest of a finished epoch.
 fn digest_of(machine: &Machine, epoch: &Epoch) -> EpochDigest {
     let sink = |batches: &Vec<_>| batches.iter().map(StreamDigest::of).fold(StreamDigest::default(), |a, b| a.then(b));
     let verdicts = |counts: &Vec<u64>| (counts[0], counts[1..].iter().sum());

@@ -25,7 +25,7 @@ pub struct OutputBuilder<'a> {
     pub epoch: &'a Epoch,
 }
 
-/// The node of a derived stream (or root) in its root's pipeline.
+/// Returns the node of a derived stream (or root) in its root's pipeline.
 pub fn node_of(machine: &Machine, stream: StreamId) -> usize {
     let root = machine.program.streams[stream].root;
     let plan = &machine.code.pipelines[root].as_ref().expect("a root has a plan").plan;
@@ -33,7 +33,7 @@ pub fn node_of(machine: &Machine, stream: StreamId) -> usize {
 }
 
 impl<'a> OutputBuilder<'a> {
-    /// A stream's events of this epoch; no batch if there are none.
+    /// Returns a stream's events of this epoch; no batch if there are none.
     pub fn batches(self, stream: StreamId) -> Vec<RecordBatch> {
         match &self.machine.program.streams[stream].origin {
             Origin::Due(_) if self.machine.wiring.is_logged_root(stream) => self.logged(stream),
@@ -77,14 +77,14 @@ impl<'a> OutputBuilder<'a> {
         if rows.is_empty() { Vec::new() } else { vec![batch_of(&bad_schema(), &rows)] }
     }
 
-    /// All events of a root that is logged, though no transaction feeds it.
+    /// Returns all events of a root that is logged, though no transaction feeds it.
     fn logged(self, stream: StreamId) -> Vec<RecordBatch> {
         let len = self.epoch.work.logs[stream].as_ref().map_or(0, |log| log.len);
         let columns = if len == 0 { Vec::new() } else { self.stream_columns(stream, &Vec::from_iter(0..len as u32)) };
         self.batch(stream, len, columns)
     }
 
-    /// All events of a filter or map.
+    /// Returns all events of a filter or map.
     fn derived(self, stream: StreamId) -> Vec<RecordBatch> {
         let root = self.machine.program.streams[stream].root;
         let node = &self.epoch.work.pipelines[root].nodes[node_of(self.machine, stream)];
@@ -99,7 +99,7 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, len, columns)
     }
 
-    /// The events that failed in `of`: the fields of its input, and the reason.
+    /// Returns the events that failed in `of`: the fields of its input, and the reason.
     fn failed(self, of: StreamId, stream: StreamId) -> Vec<RecordBatch> {
         let (Origin::Filter { input, reasons, .. } | Origin::Map { input, reasons, .. }) =
             &self.machine.program.streams[of].origin
@@ -130,7 +130,7 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, failures.len(), columns)
     }
 
-    /// The columns of a root or derived stream at the given events (numbered within the stream).
+    /// Returns the columns of a root or derived stream at the given events (numbered within the stream).
     fn stream_columns(self, stream: StreamId, events: &[u32]) -> Vec<ArrayRef> {
         let definition = &self.machine.program.streams[stream];
         let root = definition.root;
@@ -155,7 +155,7 @@ impl<'a> OutputBuilder<'a> {
         definition.schema.fields.iter().zip(&layout.fields).map(column).collect()
     }
 
-    /// A column of a root at the given rows.
+    /// Returns a column of a root at the given rows.
     fn root_column(self, root: StreamId, field: &Field, source: &FieldSource, rows: &[u32]) -> ArrayRef {
         match source {
             FieldSource::Scalar(c) if c.format == Format::Native => {
@@ -184,13 +184,13 @@ impl<'a> OutputBuilder<'a> {
         self.epoch.input.sources[source].events.as_ref().expect("events of a source come from its batch")
     }
 
-    /// The field of a root whose first view has this number.
+    /// Returns the field of a root whose first view has this number.
     fn field_of_view(self, root: StreamId, view: usize) -> usize {
         let layout = &self.machine.code.pipelines[root].as_ref().expect("a root has a plan").plan.nodes[0].layout;
         layout.field_of_view(view)
     }
 
-    /// The place in its source of a list that transactions passed on: the array and the row.
+    /// Returns the place in its source of a list that transactions passed on: the array and the row.
     fn list_origin(self, root: StreamId, field: usize, place: u32) -> (&'a ArrayRef, usize) {
         let log = self.epoch.work.logs[root].as_ref().expect("a stream with opaque lists has a log");
         let InputEvent { input, event } = log.owners[place as usize];
@@ -201,7 +201,7 @@ impl<'a> OutputBuilder<'a> {
         self.input_list(input, passed, event)
     }
 
-    /// The place in its source of a list field of an input's event.
+    /// Returns the place in its source of a list field of an input's event.
     fn input_list(self, input: InputId, field: usize, event: u32) -> (&'a ArrayRef, usize) {
         let InputContext { wiring, code, .. } = self.machine.input(input);
         let row = self.epoch.work.inputs[input].row(event as usize);
@@ -215,7 +215,7 @@ impl<'a> OutputBuilder<'a> {
         }
     }
 
-    /// The events of a stream that a transaction feeds.
+    /// Returns the events of a stream that a transaction feeds.
     fn outlet(self, stream: StreamId) -> Vec<RecordBatch> {
         let (transaction, outlet) = outlet_of(&self.machine.program, stream).expect("fed by a transaction");
         let runs = |id: &InputId| {
@@ -235,13 +235,13 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, picked.len(), columns)
     }
 
-    /// The events of a transaction's outlet that one of its inputs gave, in order.
+    /// Returns the events of a transaction's outlet that one of its inputs gave, in order.
     pub fn of_input(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
         assert!(!matches!(outlet, Outlet::Emitted(_)), "emissions are not by input");
         self.sole(stream, input, outlet)
     }
 
-    /// The same if all events belong to one input: by far the most frequent case, and the fast one.
+    /// Builds the output of events that all belong to one input: by far the most frequent case, and the fast one.
     fn sole(self, stream: StreamId, input: InputId, outlet: Outlet) -> Vec<RecordBatch> {
         let prepared = &self.epoch.work.inputs[input];
         let mut events = matching(&prepared.verdicts[..prepared.len], outlet);
@@ -287,13 +287,13 @@ impl<'a> OutputBuilder<'a> {
         self.batch(stream, events.len(), columns)
     }
 
-    /// Whether a field of an input is an unchanged column of its source's batch.
+    /// Returns whether a field of an input is an unchanged column of its source's batch.
     fn is_arrow(self, input: InputId, field: usize) -> bool {
         let layout = &self.machine.input(input).code.layout;
         matches!(layout.fields[field], FieldSource::Scalar(c) if c.format == Format::Arrow)
     }
 
-    /// The column of such a field.
+    /// Returns the column of such a field.
     fn arrow_field(self, input: InputId, field: usize) -> &'a ArrayRef {
         let InputContext { wiring, code, .. } = self.machine.input(input);
         let FieldSource::Scalar(c) = code.layout.fields[field] else { unreachable!("just asked for") };
@@ -330,7 +330,7 @@ impl<'a> OutputBuilder<'a> {
         gather(ty, picked.iter().map(given))
     }
 
-    /// A scalar field of an input's events, unchanged.
+    /// Returns a scalar field of an input's events, unchanged.
     fn input_field(self, input: InputId, same: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
         let InputContext { wiring, code, .. } = self.machine.input(input);
         let source = &code.layout.fields[same];
@@ -347,7 +347,7 @@ impl<'a> OutputBuilder<'a> {
         self.root_column(wiring.root, field, source, &rows)
     }
 
-    /// A column of events of several inputs: the columns of the inputs, put in order.
+    /// Returns a column of events of several inputs: the columns of the inputs, put in order.
     fn mixed_column(self, outlet: Outlet, f: usize, field: &Field, picked: &[Picked]) -> ArrayRef {
         let mut inputs: Vec<InputId> = picked.iter().map(|p| p.at.input).collect();
         inputs.sort_unstable();
@@ -373,8 +373,8 @@ impl<'a> OutputBuilder<'a> {
     }
 }
 
-/// The events whose verdict goes to an outlet. Most transactions commit, so the code for commits has no branch per
-/// event; few abort.
+/// Returns the events whose verdict goes to an outlet. Most transactions commit, so the code for commits has no branch
+/// per event; few abort.
 fn matching(verdicts: &[Verdict], outlet: Outlet) -> Vec<u32> {
     let numbered = verdicts.iter().zip(0u32..);
     if outlet != Outlet::Committed {
@@ -397,7 +397,7 @@ fn take_rows(column: &ArrayRef, rows: &[u32]) -> ArrayRef {
     take(column, &UInt32Array::from(rows.to_vec()), None).expect("rows of the batch that the index was made for")
 }
 
-/// Values from several arrays of one type.
+/// Makes one array of values from several arrays of one type.
 fn interleave_origins(origins: &[(&ArrayRef, usize)]) -> ArrayRef {
     let mut arrays: Vec<&ArrayRef> = Vec::new();
     let places: Vec<(usize, usize)> = origins

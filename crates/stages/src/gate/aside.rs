@@ -19,23 +19,24 @@ pub struct Aside {
     pub late: Vec<(RecordBatch, Vec<i64>)>,
     /// Bad records, each with the time that it stands at.
     pub bad: Vec<(i64, BadRecord)>,
-    /// In a checkpoint, where late events are inputs: by late event, how many of the other held events are before it.
+    /// The number of other held events before each late event, in a checkpoint of a source whose late events are
+    /// inputs.
     pub after: Vec<u64>,
 }
 
 impl Aside {
-    /// Whether there are none.
+    /// Returns whether there are no late or bad records.
     pub fn is_empty(&self) -> bool {
         self.late.is_empty() && self.bad.is_empty()
     }
 
-    /// The least time at which one stands.
+    /// Returns the least time of a late or bad record.
     fn first(&self) -> Option<i64> {
         let late = self.late.first().map(|(_, times)| times[0]);
         late.into_iter().chain(self.bad.first().map(|(time, _)| *time)).min()
     }
 
-    /// Takes those that stand at times up to a limit.
+    /// Takes the late and bad records with times up to a limit.
     fn take_until(&mut self, limit: Option<i64>) -> Aside {
         debug_assert!(self.late.iter().flat_map(|(_, times)| times).is_sorted(), "late events are in order");
         debug_assert!(self.bad.is_sorted_by_key(|(time, _)| *time), "bad records are in order");
@@ -62,7 +63,7 @@ impl Gate {
         self.orders[source] = true;
     }
 
-    /// Whether there are late or bad records that the next epoch takes.
+    /// Returns whether there are late or bad records that the next epoch takes.
     pub fn has_rejects(&self) -> bool {
         let mut waiting = self.queues.iter().filter(|queue| !queue.aside.is_empty()).peekable();
         if waiting.peek().is_none() {
@@ -72,8 +73,8 @@ impl Gate {
         waiting.any(|queue| queue.aside.first() <= self.limit_aside(bound, queue))
     }
 
-    /// The position up to which late and bad records may pass: no record with a smaller one can come, and it is not beyond
-    /// the program's mark; at the end of time there is no limit.
+    /// Returns the position up to which late and bad records may pass: no record with a smaller one can come, and it is
+    /// not beyond the program's mark; at the end of time there is no limit.
     fn bound(&self) -> (i64, SplitPlace) {
         if self.ended() {
             return (i64::MAX, SplitPlace::LAST);
@@ -83,7 +84,7 @@ impl Gate {
         open.map(|queue| (queue.low().unwrap_or(i64::MIN), queue.place)).fold(mark, Ord::min)
     }
 
-    /// The greatest time at which records of a split may pass, if any may.
+    /// Returns the greatest time at which records of a split may pass, if any may.
     fn limit_aside(&self, (time, first): (i64, SplitPlace), queue: &Queue) -> Option<i64> {
         match self.orders[queue.place.source] {
             false => Some(i64::MAX),

@@ -22,7 +22,7 @@ use tidemill_plan::{BatchSize, Bound, Origin, Program, StreamId};
 pub struct OpenBatch {
     /// The name of the stream of batches.
     pub stream: String,
-    /// The number of batches before it.
+    /// The number of complete batches of the stream before this one.
     pub complete: u64,
     /// Its events so far; none if there are none.
     pub events: Option<RecordBatch>,
@@ -46,7 +46,7 @@ pub(super) struct BatchStream {
 }
 
 impl BatchStream {
-    /// All of a program, in the order of their declaration.
+    /// Returns all of a program, in the order of their declaration.
     pub(super) fn of(program: &Program, sources: &[StreamId]) -> Vec<BatchStream> {
         let stream = |(number, id): (usize, StreamId)| {
             let stream = &program.streams[id];
@@ -106,7 +106,7 @@ impl BatchStream {
         self.open.push(part);
     }
 
-    /// The batches of these events, given their ends.
+    /// Returns the batches of these events, given their ends.
     fn counted(&mut self, events: &RecordBatch, ends: &[usize]) -> RecordBatch {
         let last = UInt32Array::from_iter_values(ends.iter().map(|&end| end as u32 - 1));
         let time = self.time.map(|time| take(events.column(time), &last, None).expect("rows of the events"));
@@ -119,7 +119,7 @@ impl BatchStream {
         RecordBatch::try_new(self.schema.clone(), columns).expect("the columns are of the schema")
     }
 
-    /// The boundary at which what is open is due; `end`: that behind all times that were shown.
+    /// Returns the boundary at which what is open is due; `end`: that behind all times that were shown.
     fn due(&self, end: i64) -> Option<i64> {
         let first = self.open.first()?;
         match self.size {
@@ -131,7 +131,7 @@ impl BatchStream {
         }
     }
 
-    /// What is open, as the batch that is due at a boundary.
+    /// Closes the open batch, as the one that is due at a boundary.
     fn close(&mut self, boundary: i64) -> RecordBatch {
         let events = joined(&std::mem::take(&mut self.open));
         let end = [events.num_rows()];
@@ -147,7 +147,7 @@ impl BatchStream {
         }
     }
 
-    /// A time, as its last field has it.
+    /// Returns a time, as its last field has it.
     fn time_of(&self, time: i64) -> ArrayRef {
         let ty = self.schema.field(self.schema.fields().len() - 1).data_type();
         match ty {
@@ -156,7 +156,7 @@ impl BatchStream {
         }
     }
 
-    /// The numbers and the lists of the batches of these events, given their ends.
+    /// Returns the numbers and the lists of the batches of these events, given their ends.
     fn columns(&self, events: &RecordBatch, ends: &[usize]) -> [ArrayRef; 2] {
         let first = self.complete as i64 + 1;
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + ends.len() as i64));
@@ -173,7 +173,7 @@ impl BatchStream {
     }
 }
 
-/// The times of a column of event times.
+/// Returns the times of a column of event times.
 fn times(column: &ArrayRef) -> &[i64] {
     match column.as_primitive_opt::<Int64Type>() {
         Some(ints) => ints.values(),
@@ -181,12 +181,12 @@ fn times(column: &ArrayRef) -> &[i64] {
     }
 }
 
-/// Events of one source in one batch, at least one part.
+/// Returns events of one source in one batch, at least one part.
 fn joined(parts: &[RecordBatch]) -> RecordBatch {
     concat_batches(&parts[0].schema(), parts).expect("events of one source have one schema")
 }
 
-/// Events from a row on, apart from the memory of the others.
+/// Returns events from a row on, apart from the memory of the others.
 fn copied(events: &RecordBatch, from: usize) -> RecordBatch {
     rows(events, &Vec::from_iter(from as u32..events.num_rows() as u32))
 }
@@ -194,7 +194,8 @@ fn copied(events: &RecordBatch, from: usize) -> RecordBatch {
 impl Gate {
     /// Gives an epoch the batches that its events complete, each directly behind the last of its events.
     pub(super) fn complete_batches(&mut self, input: &mut EpochInput) {
-        // By source: after how many of its events a batch of which stream comes.
+        // The batches that end within this epoch, by source: after which of its events, and the number of the batch's
+        // stream.
         let mut behind: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.sources()];
         for stream in &mut self.batches {
             let Some(events) = &input.sources[stream.source].events else { continue };
@@ -232,9 +233,9 @@ impl Gate {
         input.merge = merge;
     }
 
-    /// The batch of a stream that is due at a boundary, given the stream's number among those whose events an epoch is given;
-    /// without a boundary, only when one is due is found. One of a number of events is due at the end of time only, when it is
-    /// asked for.
+    /// Returns the batch of a stream that is due at a boundary, given the stream's number among those whose events an
+    /// epoch is given; without a boundary, only when one is due is found. One of a number of events is due at the end
+    /// of time only, when it is asked for.
     pub fn due_batch(&mut self, number: usize, boundary: Option<i64>) -> DueRows {
         let end = self.shown().map_or(i64::MAX, |shown| shown.saturating_add(1));
         let stream = self.batches.iter_mut().find(|stream| stream.number == number).expect("a stream of batches");
@@ -245,7 +246,7 @@ impl Gate {
         }
     }
 
-    /// The batches of a source that are begun.
+    /// Returns the batches of a source that are begun.
     pub(super) fn open_batches(&self, source: usize) -> Vec<OpenBatch> {
         let of_source = self.batches.iter().filter(|stream| stream.source == source);
         let open = |stream: &BatchStream| (!stream.open.is_empty()).then(|| joined(&stream.open));

@@ -20,7 +20,7 @@ pub(super) struct LateStream {
 }
 
 impl LateStream {
-    /// By source: the stream, if its late events are inputs.
+    /// Returns the stream of each source's late events, by source, if these are inputs.
     pub(super) fn of(program: &Program, sources: &[StreamId]) -> Vec<Option<LateStream>> {
         let (lates, before) = (program.lates(), sources.len() + program.dues().len());
         let stream = |source: &StreamId| {
@@ -30,7 +30,7 @@ impl LateStream {
         sources.iter().map(stream).collect()
     }
 
-    /// Late events, with the times where they stand.
+    /// Makes events of the late ones, with the times where they stand.
     fn events(&self, late: &RecordBatch, stand: Vec<i64>) -> RecordBatch {
         let ty = self.schema.fields().last().expect("the time of the position").data_type().clone();
         let times: ArrayRef = match ty {
@@ -55,7 +55,7 @@ impl LateAmong {
 }
 
 impl Queue {
-    /// Which of the first `count` events are late; none if none is.
+    /// Returns which of the first `count` events are late; none if none is.
     pub(super) fn late_among(&self, count: usize) -> Option<LateAmong> {
         if count == 0 || self.segments.iter().all(|segment| segment.late.is_none()) {
             return None;
@@ -72,8 +72,8 @@ impl Queue {
         is_late.contains(&true).then_some(LateAmong { is_late, times })
     }
 
-    /// What a checkpoint has: the held events, by segments; and the late and bad records, among them late events that are
-    /// inputs, each with how many of the held ones are before it.
+    /// Returns the part of a checkpoint that belongs to this queue: the held events, by segments; and the late and bad
+    /// records, among them late events that are inputs, each with the number of held events before it.
     pub(super) fn held_apart(&self) -> (Vec<RecordBatch>, Aside) {
         let (mut held, mut aside, mut before) = (Vec::new(), self.aside.clone(), 0);
         for segment in &self.segments {
@@ -130,7 +130,7 @@ impl Queue {
     }
 }
 
-/// The events of a batch, of which some are late.
+/// Returns the events of a batch, of which some are late.
 pub(super) fn standing(batch: RecordBatch, times: &[i64], late: LateRows, now: u64) -> Segment {
     let LateRows { rows, stand } = late;
     let (mut times, mut is_late) = (times.to_vec(), vec![false; times.len()]);
@@ -140,7 +140,7 @@ pub(super) fn standing(batch: RecordBatch, times: &[i64], late: LateRows, now: u
     Segment { batch, times: times.into(), arrived: Arrived::Together(now), late: Some(is_late.into()) }
 }
 
-/// Which events of several segments are late, in another order.
+/// Returns which events of several segments are late, in another order.
 pub(super) fn in_order(parts: &[Segment], order: &[u32]) -> Option<BooleanBuffer> {
     if parts.iter().all(|part| part.late.is_none()) {
         return None;
@@ -155,9 +155,9 @@ pub(super) fn in_order(parts: &[Segment], order: &[u32]) -> Option<BooleanBuffer
 
 /// The events of splits that an epoch takes, where the streams that get them are not the splits.
 pub(super) struct Divided {
-    /// By number of the split; then, again by that, the late events of the splits.
+    /// The events of each split, by number; after them, in the same order, the late events of each split.
     pub(super) parts: Vec<Option<RecordBatch>>,
-    /// By split.
+    /// The places of late events among the others, by split.
     among: Vec<Option<LateAmong>>,
 }
 
@@ -203,7 +203,7 @@ impl Divided {
 }
 
 impl Gate {
-    /// The number of the stream that gets the events of a part.
+    /// Returns the number of the stream that gets the events of a part.
     pub(super) fn stream_of(&self, part: usize) -> usize {
         match part.checked_sub(self.queues.len()) {
             None => self.source_of(part),
@@ -211,13 +211,13 @@ impl Gate {
         }
     }
 
-    /// Whether late events are inputs.
+    /// Returns whether the late events of some source are inputs.
     pub(super) fn takes_late(&self) -> bool {
         self.lates.iter().any(Option::is_some)
     }
 
-    /// Whether the end of time has come, and all that is left stands beyond the times that were shown, as late events of
-    /// a split can that joined there: only what is open closes before it.
+    /// Returns whether all sources have ended and the events left have later times than any that was shown, as late
+    /// events of a split that joined there may. Before such events only open windows and batches close.
     pub fn is_beyond(&self) -> bool {
         self.takes_late() && self.ended() && self.first_time() > self.shown()
     }

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 impl Gate {
-    /// Whether a source has several splits.
+    /// Returns whether a source has several splits.
     pub(super) fn has_splits(&self) -> bool {
         self.queues.len() > self.sources()
     }
@@ -37,10 +37,10 @@ impl Gate {
             rows[stream].extend((*from..*from + count as usize).map(|row| (*number, row)));
             *from += count as usize;
         }
-        for (stream, of) in batches.into_iter().enumerate() {
+        // An epoch of what is due has no parts, and its events already.
+        for (stream, of) in batches.into_iter().enumerate().filter(|(_, of)| !of.is_empty()) {
             let of: Vec<RecordBatch> = of.iter().filter_map(|&part| parts[part].take()).collect();
             epoch.input.sources[stream].events = match &of[..] {
-                [] => None,
                 [sole] => Some(sole.clone()),
                 of => {
                     let of: Vec<&RecordBatch> = of.iter().collect();

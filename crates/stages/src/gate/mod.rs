@@ -21,6 +21,7 @@
 mod aside;
 mod batches;
 mod late;
+mod marks;
 mod merge;
 mod queue;
 pub mod sent;
@@ -32,6 +33,7 @@ pub use crate::gate::aside::Aside;
 use crate::gate::batches::BatchStream;
 pub use crate::gate::batches::OpenBatch;
 use crate::gate::late::{Divided, LateAmong, LateStream};
+pub use crate::gate::marks::SplitMark;
 use crate::gate::queue::{Queue, Segment, SplitPlace};
 use crate::gate::sent::{SentOrder, SourceRun};
 pub use crate::gate::standing::Standing;
@@ -47,9 +49,9 @@ pub struct SourcePosition {
     pub time: Option<i64>,
     /// Events that have arrived but not passed.
     pub held: u64,
-    /// Whether it had ended in an earlier run, so that this run reads nothing from it.
+    /// A flag: whether it had ended in an earlier run, so that this run reads nothing from it.
     pub ended_before: bool,
-    /// Whether its input has come to an end for this run, and a later run may continue it.
+    /// A flag: whether its input has come to an end for this run, and a later run may continue it.
     pub paused: bool,
     /// The event time of the last held event, if there is one and the source has event time.
     pub held_until: Option<i64>,
@@ -57,7 +59,7 @@ pub struct SourcePosition {
     pub held_by: Option<(usize, Option<i64>)>,
 }
 
-/// Which of the held events an epoch takes.
+/// The held events that an epoch takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// At most this number of events that may pass, in position order.
@@ -71,7 +73,7 @@ pub enum Cut {
 /// The events that an earlier cut let pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// By split: their number.
+    /// The number of events that have passed, by split.
     pub counts: Vec<usize>,
     /// The order of those that have anchored positions.
     pub sent: Vec<SourceRun>,
@@ -81,13 +83,13 @@ pub struct Passed {
 
 /// Holds events until their epoch.
 pub struct Gate {
-    /// By split: the first of each source, then those that joined.
+    /// The queue of each split, by split: the first of each source, then those that joined.
     queues: Vec<Queue>,
-    /// By source: whether further splits may join.
+    /// A flag for each source: whether further splits may join.
     expects: Vec<bool>,
-    /// By source: whether it is read in splits, so that late and bad records wait for their order.
+    /// A flag for each source: whether it is read in splits, so that late and bad records wait for their order.
     orders: Vec<bool>,
-    /// By source: the stream of its late events, if they are inputs.
+    /// The stream of each source's late events, by source, if they are inputs.
     lates: Vec<Option<LateStream>>,
     /// The streams of batches.
     batches: Vec<BatchStream>,
@@ -99,14 +101,14 @@ pub struct Gate {
     boundary: Option<i64>,
     /// The last boundary at which something was due.
     ran: Option<i64>,
-    /// Whether rows wake within epochs.
+    /// A flag: whether rows wake within epochs.
     wakes_within: bool,
     /// The time up to which rows have woken within epochs.
     woken: Option<i64>,
 }
 
 impl Gate {
-    /// A gate for the sources of a program, given their streams.
+    /// Makes a gate for the sources of a program, given their streams.
     pub fn new(program: &Program, sources: &[StreamId]) -> Self {
         let lates = LateStream::of(program, sources);
         let queue = |(source, &stream): (usize, &StreamId)| {
@@ -142,22 +144,22 @@ impl Gate {
         self.wakes_within = true;
     }
 
-    /// Whether rows wake within epochs.
+    /// Returns whether rows wake within epochs.
     pub fn wakes_within(&self) -> bool {
         self.wakes_within
     }
 
-    /// Whether rows can be due that wake within the next epoch, even if no event passes with it.
+    /// Returns whether rows can be due that wake within the next epoch, even if no event passes with it.
     pub fn has_wakes(&self) -> bool {
         self.wakes_within && self.complete() > self.woken
     }
 
-    /// The number of splits of all sources.
+    /// Returns the number of splits of all sources.
     pub fn splits(&self) -> usize {
         self.queues.len()
     }
 
-    /// The source of a split.
+    /// Returns the source of a split.
     pub fn source_of(&self, split: usize) -> usize {
         self.queues[split].place.source
     }
@@ -167,18 +169,18 @@ impl Gate {
         self.expects[source] = more;
     }
 
-    /// Whether further splits of a source may join.
+    /// Returns whether further splits of a source may join.
     pub fn is_open(&self, source: usize) -> bool {
         self.expects[source]
     }
 
-    /// Whether a source has ended for good: all of its splits, and no further one may join.
+    /// Returns whether a source has ended for good: all of its splits, and no further one may join.
     pub fn is_over(&self, source: usize) -> bool {
         !self.expects[source] && self.queues.iter().all(|queue| queue.place.source != source || queue.ended)
     }
 
-    /// The mark with which a split of a source joins now: the program's mark, or where something has passed that stands
-    /// after the beginning of the split at that time, the next time. None before anything was shown.
+    /// Returns the mark with which a split of a source joins now: the program's mark, or where something has passed
+    /// that stands after the beginning of the split at that time, the next time. None before anything was shown.
     pub fn mark_to_join(&self, source: usize) -> Option<i64> {
         let place = self.next_place(source);
         let passed = self.timed().filter_map(|queue| Some((queue.last_time?, queue.place))).max();
@@ -186,7 +188,7 @@ impl Gate {
         self.mark().max(passed.map(after))
     }
 
-    /// A split of a source joins, with a mark; none if nothing was shown before. Returns its number.
+    /// Lets a split of a source join, with a mark; none if nothing was shown before. Returns its number.
     pub fn join(&mut self, source: usize, begin: Option<i64>) -> usize {
         let (place, first) = (self.next_place(source), &self.queues[source]);
         assert!(first.time_field.is_some(), "only sources with event time have several splits");
@@ -244,24 +246,24 @@ impl Gate {
         }
     }
 
-    /// Whether the events of a source have anchored positions.
+    /// Returns whether the events of a source have anchored positions.
     pub fn is_sent(&self, source: usize) -> bool {
         self.queues[source].is_sent
     }
 
-    /// The number of held events of a source.
+    /// Returns the number of held events of a source.
     pub fn held_of(&self, source: usize) -> usize {
         self.queues[source].held()
     }
 
-    /// The time of the greatest position that has passed: that of what is sent. None before the first.
+    /// Returns the time of the greatest position that has passed: that of what is sent. None before the first.
     pub(super) fn anchor(&self) -> Option<i64> {
         let has_time = |queue: &&Queue| queue.time_field.is_some() || queue.filled.is_some();
         self.queues.iter().filter(has_time).filter_map(|queue| queue.last_time).max().max(self.ran)
     }
 
-    /// The number of sent events that may pass. Where some hold the time of their position, all wait until there is one,
-    /// or none can come.
+    /// Returns the number of sent events that may pass. Where some hold the time of their position, all wait until
+    /// there is one, or none can come.
     pub fn sent_ready(&self) -> usize {
         let waits = self.queues.iter().any(|queue| queue.filled.is_some())
             && self.anchor().is_none()
@@ -276,12 +278,12 @@ impl Gate {
         queue.punctuated = queue.punctuated.max(Some(time));
     }
 
-    /// Whether a source has event time.
+    /// Returns whether a source has event time.
     pub fn has_time(&self, source: usize) -> bool {
         self.queues[source].time_field.is_some()
     }
 
-    /// A source's low mark; none before its first event or punctuation.
+    /// Returns a source's low mark; none before its first event or punctuation.
     pub fn low(&self, source: usize) -> Option<i64> {
         self.queues[source].low()
     }
@@ -296,44 +298,44 @@ impl Gate {
         self.queues[source].paused = true;
     }
 
-    /// Whether a source has ended.
+    /// Returns whether a source has ended.
     pub fn has_ended(&self, source: usize) -> bool {
         self.queues[source].ended
     }
 
-    /// Whether all sources have ended: all of their splits, and no further one may join.
+    /// Returns whether all sources have ended: all of their splits, and no further one may join.
     pub fn ended(&self) -> bool {
         self.queues.iter().all(|q| q.ended) && !self.expects.contains(&true)
     }
 
-    /// The source to read next: among the sources that go on, the one with the smallest low mark.
+    /// Returns the source to read next: among the sources that go on, the one with the smallest low mark.
     pub fn slowest(&self) -> Option<usize> {
         self.slowest_of(|source| !self.queues[source].paused)
     }
 
-    /// Among the sources that have not ended and are `wanted`, the one with the smallest low mark.
+    /// Returns the source with the smallest low mark, among those that have not ended and are `wanted`.
     pub fn slowest_of(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         let open = (0..self.queues.len()).filter(|&s| self.queues[s].holds_back() && wanted(s));
         open.min_by_key(|&s| (self.queues[s].low(), self.queues[s].place))
     }
 
-    /// Whether a source has paused.
+    /// Returns whether a source has paused.
     pub fn has_paused(&self, source: usize) -> bool {
         self.queues[source].paused
     }
 
-    /// Whether the source of a split has several.
+    /// Returns whether the source of a split has several splits.
     pub fn is_one_of_several(&self, split: usize) -> bool {
         let source = self.source_of(split);
         self.queues.iter().filter(|queue| queue.place.source == source).nth(1).is_some()
     }
 
-    /// The earliest arrival time among the first held events of the sources.
+    /// Returns the earliest arrival time among the first held events of the sources.
     pub fn oldest_arrival(&self) -> Option<u64> {
         self.queues.iter().filter_map(|q| q.segments.front()).map(|s| s.arrived.at(0)).min()
     }
 
-    /// The position of each source: that of all its splits together.
+    /// Returns the position of each source: that of all its splits together.
     pub fn positions(&self) -> Vec<SourcePosition> {
         let slowest = self.slowest_of(|_| true).map(|s| (s, self.queues[s].shown().and(self.queues[s].low())));
         let held_by = slowest.map(|(split, low)| (self.source_of(split), low));
@@ -352,18 +354,19 @@ impl Gate {
         positions
     }
 
-    /// The number of events of a split that have passed.
+    /// Returns the number of events of a split that have passed.
     pub fn has_passed(&self, split: usize) -> u64 {
         self.queues[split].taken
     }
 
-    /// The number of events of a split that have passed or are held.
+    /// Returns the number of events of a split that have passed or are held.
     pub fn has_of(&self, split: usize) -> u64 {
         self.queues[split].taken + self.queues[split].held() as u64
     }
 
-    /// The least low mark of the splits that hold others back, with the first of these splits: nothing of that time passes
-    /// that stands after this split. After everything where none holds others back; none while one has shown nothing.
+    /// Returns the least low mark of the splits that hold others back, with the first of these splits: nothing of that
+    /// time passes that stands after this split. After everything where none holds others back; none while one has
+    /// shown nothing.
     fn lowest(&self) -> Option<(i64, SplitPlace)> {
         let mut lowest = (i64::MAX, SplitPlace::LAST);
         for queue in self.queues.iter().filter(|queue| queue.holds_back()) {
@@ -376,7 +379,7 @@ impl Gate {
         Some(lowest)
     }
 
-    /// The greatest time up to which events of a split may pass, given the lowest mark.
+    /// Returns the greatest time up to which events of a split may pass, given the lowest mark.
     fn limit(&self, lowest: Option<(i64, SplitPlace)>, split: usize) -> Option<i64> {
         let limit = self.limit_of_marks(lowest, split)?;
         match self.boundary {
@@ -385,14 +388,15 @@ impl Gate {
         }
     }
 
-    /// The same, if nothing is due before.
+    /// Returns the greatest time up to which events of a split may pass by the lowest mark alone, without regard to the
+    /// boundary.
     fn limit_of_marks(&self, lowest: Option<(i64, SplitPlace)>, split: usize) -> Option<i64> {
         let (low, first) = lowest?;
         // At equal times the smaller split comes first.
         if self.queues[split].place <= first { Some(low) } else { low.checked_sub(1) }
     }
 
-    /// The number of events that may pass now; counting stops once it reaches `enough`.
+    /// Returns the number of events that may pass now; counting stops once it reaches `enough`.
     pub fn ready(&self, enough: usize) -> usize {
         let (mut ready, lowest) = (self.sent_ready(), self.lowest());
         for (s, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_sent) {
@@ -412,7 +416,7 @@ impl Gate {
         ready
     }
 
-    /// Whether events of a source may pass now, or when what is due before has run.
+    /// Returns whether events of a source may pass, now or once what is due before them has run.
     pub fn may_pass(&self, source: usize) -> bool {
         let queue = &self.queues[source];
         let passes = |first| match queue.is_sent {
@@ -466,13 +470,15 @@ impl Gate {
         true
     }
 
-    /// The time below which every event has passed, and none comes any more: the punctuation of what was cut last.
+    /// Returns the time below which every event has passed, and none comes any more: the punctuation of what was cut
+    /// last.
     pub fn complete(&self) -> Option<i64> {
         let mark = self.mark()?;
         Some(self.first_time().map_or(mark, |first| first.min(mark)))
     }
 
-    /// The program's mark: the time below which no event comes any more, and not more than the greatest that was shown.
+    /// Returns the program's mark: the time below which no event comes any more, and not more than the greatest that
+    /// was shown.
     pub fn mark(&self) -> Option<i64> {
         let mut mark = self.shown()?;
         for queue in self.timed().filter(|queue| !queue.ended) {
@@ -481,17 +487,17 @@ impl Gate {
         Some(mark)
     }
 
-    /// The greatest time that was shown: that of an event, or of a punctuation.
+    /// Returns the greatest time that was shown: that of an event, or of a punctuation.
     pub fn shown(&self) -> Option<i64> {
         self.timed().filter_map(Queue::shown).max()
     }
 
-    /// The least time of the events that are held.
+    /// Returns the least time of the events that are held.
     pub fn first_time(&self) -> Option<i64> {
         self.timed().filter_map(Queue::first_time).min()
     }
 
-    /// The greatest time of the events that have passed.
+    /// Returns the greatest time of the events that have passed.
     pub fn last_time(&self) -> Option<i64> {
         self.timed().filter_map(|queue| queue.last_time).max()
     }
@@ -500,7 +506,7 @@ impl Gate {
         self.queues.iter().filter(|queue| queue.time_field.is_some())
     }
 
-    /// Whether nothing more passes before what is due.
+    /// Returns whether nothing more passes before what is due at the boundary has run.
     pub fn is_held_by_boundary(&self) -> bool {
         self.boundary.is_some_and(|boundary| self.mark() >= Some(boundary))
     }
@@ -521,12 +527,12 @@ impl Gate {
         self.passed = Some(through);
     }
 
-    /// The number of held events.
+    /// Returns the number of held events.
     fn held(&self) -> usize {
         self.queues.iter().map(Queue::held).sum()
     }
 
-    /// Whether these events are held.
+    /// Returns whether these events are held.
     fn has(&self, passed: &Passed) -> bool {
         let Passed { counts, sent, .. } = passed;
         let mut of_sent = vec![0; self.queues.len()];
@@ -538,7 +544,7 @@ impl Gate {
         counts.len() == self.queues.len() && self.queues.iter().enumerate().all(has)
     }
 
-    /// The first `events` that may pass: [`Cut::Exactly`] of them is an epoch of that size.
+    /// Returns the first `events` that may pass: [`Cut::Exactly`] of them is an epoch of that size.
     pub fn first(&self, events: usize) -> Passed {
         assert_eq!(self.sent.held(), 0, "only events with a time or a counter may pass");
         let mut counts = vec![0usize; self.queues.len()];
@@ -548,7 +554,7 @@ impl Gate {
         Passed { counts, sent: Vec::new(), wakes: complete.filter(|_| self.wakes_within) }
     }
 
-    /// Whether an event of a source may pass, given its time.
+    /// Returns a test whether an event of a source may pass, given its time.
     fn passes(&self) -> impl Fn(usize, i64, usize) -> bool + use<> {
         let lowest = self.lowest();
         let limit = |s: usize| if self.queues[s].is_sent { None } else { self.limit(lowest, s) };
@@ -624,12 +630,12 @@ impl Gate {
     }
 }
 
-/// The number of events in runs of sources.
+/// Returns the number of events in runs of sources.
 fn merged(merge: &[(u32, u32)]) -> usize {
     merge.iter().map(|(_, count)| *count as usize).sum()
 }
 
-/// The number of events that arrived, by their arrival times.
+/// Returns the number of events that arrived, by their arrival times.
 fn arrived(arrivals: &[(u64, u64)]) -> usize {
     arrivals.iter().map(|(_, count)| *count as usize).sum()
 }

@@ -21,11 +21,11 @@ pub(super) struct Segment {
     pub(super) batch: RecordBatch,
     pub(super) times: ScalarBuffer<i64>,
     pub(super) arrived: Arrived,
-    /// Which of them are late, and stand at another time than they hold; none where none is.
+    /// A flag for each event: whether it is late, and stands at another time than it holds; none if none is late.
     pub(super) late: Option<BooleanBuffer>,
 }
 
-/// When a segment's events arrived.
+/// The arrival times of a segment's events.
 #[derive(Clone)]
 pub(super) enum Arrived {
     /// All at the same time.
@@ -62,7 +62,7 @@ impl Arrived {
     }
 }
 
-/// Which split: the order of positions of one time.
+/// A split, in the order that positions of one time have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SplitPlace {
     /// Its source.
@@ -72,7 +72,7 @@ pub(super) struct SplitPlace {
 }
 
 impl SplitPlace {
-    /// After all splits.
+    /// A place after all splits.
     pub(super) const LAST: SplitPlace = SplitPlace { source: usize::MAX, split: u32::MAX };
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Queue {
     pub(super) place: SplitPlace,
     pub(super) time_field: Option<(usize, Type)>,
     pub(super) lateness: i64,
-    /// Whether its late events are inputs, and pass where they stand.
+    /// A flag: whether its late events are inputs, and pass at their place.
     pub(super) takes_late: bool,
     /// The field that gets the time of the position when events pass.
     pub(super) filled: Option<(usize, Type)>,
@@ -94,11 +94,11 @@ pub(super) struct Queue {
     /// The greatest punctuation: nothing with a time below it comes any more.
     pub(super) punctuated: Option<i64>,
     pub(super) segments: VecDeque<Segment>,
-    /// The number of events in them.
+    /// The number of events in the segments.
     pub(super) held: usize,
     pub(super) aside: Aside,
     pub(super) ended: bool,
-    /// This run takes nothing more of it; a later run may.
+    /// A flag: whether this run takes nothing more of it; a later run may.
     pub(super) paused: bool,
     /// The source had already ended when its standing was restored.
     pub(super) ended_before: bool,
@@ -139,7 +139,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl Segment {
-    /// The number of its events whose time is at most `limit`.
+    /// Returns the number of its events whose time is at most `limit`.
     pub(super) fn passing(&self, limit: i64) -> usize {
         match self.times.last() {
             Some(&last) if last <= limit => self.times.len(),
@@ -158,7 +158,7 @@ impl Segment {
 }
 
 impl Queue {
-    /// A split before its first input.
+    /// Makes a split before its first input.
     pub(super) fn new(place: SplitPlace, time_field: Option<(usize, Type)>, lateness: i64) -> Queue {
         Queue {
             place,
@@ -181,17 +181,17 @@ impl Queue {
         }
     }
 
-    /// Whether events of other sources may have to wait for events of this one.
+    /// Returns whether events of other sources may have to wait for events of this one.
     pub(super) fn holds_back(&self) -> bool {
         !self.ended && !self.is_sent
     }
 
-    /// The greatest time that it has shown: that of an event, or of a punctuation.
+    /// Returns the greatest time that it has shown: that of an event, or of a punctuation.
     pub(super) fn shown(&self) -> Option<i64> {
         self.greatest.max(self.punctuated)
     }
 
-    /// For a source without event time: the times of its next events. Sent events have none, and stand here at 0.
+    /// Returns the times of the next events of a source without event time. Sent events have none, and stand here at 0.
     pub(super) fn next_times(&mut self, count: usize) -> ScalarBuffer<i64> {
         if self.is_sent {
             return std::iter::repeat_n(0, count).collect();
@@ -201,12 +201,12 @@ impl Queue {
         (first..first + count as i64).collect()
     }
 
-    /// The time of the first held event.
+    /// Returns the time of the first held event.
     pub(super) fn first_time(&self) -> Option<i64> {
         self.segments.front().map(|segment| segment.times[0])
     }
 
-    /// The time of the last held event.
+    /// Returns the time of the last held event.
     pub(super) fn held_until(&self) -> Option<i64> {
         self.segments.back().and_then(|segment| segment.times.last().copied())
     }
@@ -223,14 +223,14 @@ impl Queue {
         self.segments.push_back(segment);
     }
 
-    /// The number of held events.
+    /// Returns the number of held events.
     pub(super) fn held(&self) -> usize {
         debug_assert_eq!(self.held, self.segments.iter().map(|segment| segment.times.len()).sum::<usize>());
         self.held
     }
 
-    /// A lower bound on the times of events still to come; none before the first event or punctuation of a source with
-    /// event time.
+    /// Returns a lower bound on the times of events still to come; none before the first event or punctuation of a
+    /// source with event time.
     pub(super) fn low(&self) -> Option<i64> {
         match self.time_field {
             Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)).max(self.promised()),
@@ -238,12 +238,12 @@ impl Queue {
         }
     }
 
-    /// The greatest mark that does not follow from events.
+    /// Returns the greatest mark that does not follow from events.
     fn promised(&self) -> Option<i64> {
         self.begin.max(self.punctuated)
     }
 
-    /// The time of the event that this number of the held ones stand before.
+    /// Returns the time of the event that this number of the held ones stand before.
     pub(super) fn time_of(&self, mut before: usize) -> Option<i64> {
         for segment in &self.segments {
             if let Some(&time) = segment.times.get(before) {
@@ -254,7 +254,7 @@ impl Queue {
         None
     }
 
-    /// The event times of a batch, if the source has event time.
+    /// Returns the event times of a batch, if the source has event time.
     pub(super) fn times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
         let (field, ty) = self.time_field?;
         let column = batch.column(field);
@@ -291,18 +291,18 @@ impl Queue {
         }
     }
 
-    /// Whether these are times in order and none is late: one look at each, many at a time. Of such times only the first can be
-    /// late, since a mark follows the times from below where the lateness is not below zero.
+    /// Returns whether these times are in order and none is late: one look at each, many at a time. Of such times only
+    /// the first can be late, since a mark follows the times from below where the lateness is not below zero.
     fn has_in_order(&self, times: &[i64]) -> bool {
         let is_punctual = |&first: &i64| self.lateness >= 0 && self.low().is_none_or(|low| low <= first);
         times.first().is_some_and(is_punctual) && times.is_sorted()
     }
 
-    /// The punctual rows and the late ones; both are omitted if no row is late. Updates the greatest time.
+    /// Returns the punctual rows and the late ones; both are omitted if no row is late. Updates the greatest time.
     pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<LateRows>) {
         let mut mark = self.low().unwrap_or(i64::MIN);
         let (lateness, mut greatest) = (self.lateness, self.greatest.unwrap_or(i64::MIN));
-        // Where it stands, if it is late.
+        // Returns the time at which a late event stands; none if it is punctual.
         let mut late_row = |time: i64| {
             if time < mark {
                 return Some(greatest.max(mark));
@@ -363,7 +363,7 @@ impl Queue {
         if segment.times.is_sorted() { self.append_sorted(segment) } else { self.merge(segment) }
     }
 
-    /// The same, where they are in order already.
+    /// Appends a segment whose events are in order.
     fn append_sorted(&mut self, segment: Segment) {
         let behind = self.segments.back().and_then(|s| s.times.last()).is_none_or(|&last| last <= segment.times[0]);
         if behind { self.push(segment) } else { self.merge(segment) }
@@ -400,8 +400,8 @@ impl Queue {
         self.push(Segment { batch: rows(&batch, &order), times, arrived, late });
     }
 
-    /// The number of events up to `limit` to take as one batch: at most `most`, and only from the first segment if it
-    /// is large enough for a batch of its own.
+    /// Returns the number of events up to `limit` to take as one batch: at most `most`, and only from the first segment
+    /// if it is large enough for a batch of its own.
     pub(super) fn passing_together(&self, limit: i64, most: usize) -> usize {
         let mut count = 0;
         for segment in &self.segments {
@@ -453,7 +453,7 @@ impl Queue {
     }
 }
 
-/// Events whose field, of this type, holds a time.
+/// Returns events whose field, of this type, holds a time.
 fn filled(events: &RecordBatch, (field, ty): (usize, Type), time: i64) -> RecordBatch {
     let mut columns = events.columns().to_vec();
     let times = vec![time; events.num_rows()];

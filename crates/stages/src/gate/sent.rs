@@ -27,7 +27,7 @@ impl SentOrder {
         }
     }
 
-    /// The number of events.
+    /// Returns the number of events.
     pub fn held(&self) -> usize {
         self.held
     }

@@ -1,4 +1,4 @@
-//! What the gate has of a split between two epochs, for checkpoints.
+//! The state of a split in the gate between two epochs, for checkpoints.
 
 use crate::gate::queue::{Arrived, Queue, Segment};
 use crate::gate::{Aside, Gate, OpenBatch};
@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 pub struct Standing {
     /// The mark with which it began, if it joined after something had passed.
     pub begin: Option<i64>,
-    /// The greatest time that it has delivered.
+    /// The greatest event time that the split has delivered.
     pub greatest: Option<i64>,
     /// The greatest punctuation.
     pub punctuated: Option<i64>,
@@ -18,22 +18,22 @@ pub struct Standing {
     pub passed: u64,
     /// The time of the last of them; where events get the time of their position, that of what has passed.
     pub last_time: Option<i64>,
-    /// Whether it has ended.
+    /// A flag: whether the split has ended.
     pub ended: bool,
-    /// Whether further splits of its source may join.
+    /// A flag: whether further splits of its source may join.
     pub is_open: bool,
-    /// Whether its events are sent, and have anchored positions.
+    /// A flag: whether its events are sent, and have anchored positions.
     pub is_sent: bool,
     /// The events that are held back, in order.
     pub held: Vec<RecordBatch>,
     /// The late and bad records that wait for their order; late events that are inputs are among those that are held back.
     pub aside: Aside,
-    /// Of the first split of a source: the batches that are begun.
+    /// The batches that are begun; only in the state of the first split of a source.
     pub batches: Vec<OpenBatch>,
 }
 
 impl Gate {
-    /// The standing of each split, immediately after an epoch was cut.
+    /// Returns the standing of each split, immediately after an epoch was cut.
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         let anchor = self.anchor();

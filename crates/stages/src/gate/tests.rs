@@ -1,6 +1,7 @@
 //! The gate against its definition: classify events by each source's own records, then sort all by position.
 
 use super::*;
+use crate::due::DueCut;
 use crate::io::BadRecord;
 use crate::wiring::Wiring;
 use arrow_array::RecordBatch;
@@ -10,26 +11,26 @@ use tidemill_histories::Random;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;
-use tidemill_plan::build::{PlanBuilder, late, literal};
+use tidemill_plan::build::{PlanBuilder, SourceBuilder, late, literal};
 use typed_index_collections::ti_vec;
 
 /// Splits of sources and their deliveries: the times of their events, in order of arrival.
 struct Case {
-    /// By split, its source: the first split of each source, then others.
+    /// The source of each split, by split: the first split of each source, then others.
     of: Vec<usize>,
     program: Program,
     schema: Schema,
     lateness: Option<i64>,
     times: Vec<Vec<i64>>,
-    /// Whether late events are inputs.
+    /// A flag: whether late events are inputs.
     takes_late: bool,
 }
 
 /// (split, ordinal of arrival) of each event.
 type Events = Vec<(usize, i64)>;
 
-/// What has passed: the punctual events, and late ones that are inputs; by source, the other late ones, and the bad records
-/// by the event that each precedes.
+/// The events that have passed: the punctual ones, and late ones that are inputs; by source, the other late ones, and
+/// the bad records by the event that each precedes.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     punctual: Events,
@@ -37,7 +38,7 @@ struct Seen {
     bad: Vec<Events>,
 }
 
-/// Before each so many events of a split there is a bad record.
+/// The number of events of a split before each of which there is a bad record.
 const BAD_EVERY: usize = 5;
 
 /// Splits of one source have one batch: each event says which it is of.
@@ -49,7 +50,7 @@ impl Case {
         Case::with_splits(lateness, ty, times.len(), (0..times.len()).collect(), times)
     }
 
-    /// Of so many sources. `of`: by split, its source.
+    /// Makes a case of several sources. `of`: by split, its source.
     fn with_splits(lateness: Option<i64>, ty: Type, sources: usize, of: Vec<usize>, times: Vec<Vec<i64>>) -> Case {
         let source = |plan: PlanBuilder, s: usize| {
             plan.source(format!("source{s}"), |source| match lateness {
@@ -63,7 +64,7 @@ impl Case {
         Case { of, program, schema, lateness, times, takes_late: false }
     }
 
-    /// The same case, where late events are inputs.
+    /// Returns the case with late events as inputs.
     fn taking_late(self) -> Case {
         let time = if self.schema.fields[0].scalar_type().is_some_and(|ty| ty.ty == Type::Time) {
             Type::Time
@@ -94,7 +95,7 @@ impl Case {
         SourceBatch { events: batch_of(&self.schema, &records), bad }
     }
 
-    /// The result by definition: everything in the order of positions.
+    /// Returns the result by definition: everything in the order of positions.
     fn expected(&self) -> Seen {
         let sources = self.program.sources().count();
         let (mut punctual, mut late, mut bad) = (Vec::new(), vec![Vec::new(); sources], vec![Vec::new(); sources]);
@@ -338,6 +339,28 @@ fn a_split_joins_after_what_has_passed() {
     assert_eq!((late, epoch.input.events), (2, 1), "6 passes, and 9 waits for the new split");
 }
 
+/// An epoch of what is due keeps its events where a source has several splits.
+#[test]
+fn what_is_due_passes_beside_splits() {
+    let case = Case::with_splits(Some(0), Type::Int, 1, vec![0, 0], vec![vec![5], vec![7]]);
+    let source = |source: SourceBuilder| source.event_time("at", Type::Int).field("n", Type::Int);
+    let plan = PlanBuilder::new("gate").source("source0", source).every("ticks", Value::Int(2), 0).build();
+    let case = Case { program: analyze(&plan).expect("a valid plan"), ..case };
+    let code = Code::compile(&case.program, &ti_vec![false; case.program.streams.len()]).expect("no code to speak of");
+    let wiring = Wiring::of(&case.program, &code);
+    let mut gate = Gate::new(&case.program, &wiring.sources);
+    let split = gate.join(0, None);
+    let mut epoch = Epoch::new(&case.program, &code, &wiring);
+    gate.ingest(0, case.batch(0, 0, 1), 0);
+    gate.ingest(split, case.batch(1, 0, 1), 0);
+    let ticks = Schema::scalars([("at", Type::Int.into())]);
+    epoch.input.given_due(1, Some(batch_of(&ticks, &[vec![Value::Int(4)]])));
+    assert!(gate.cut(&Cut::Due(DueCut { due: 0, boundary: 4 }), &mut epoch));
+    let given = epoch.input.sources[1].events.as_ref().map(|events| rows(events, &ticks));
+    assert_eq!(given, Some(vec![vec![Value::Int(4)]]));
+    assert_eq!(epoch.input.merge, [(1, 1)]);
+}
+
 /// An event exactly at the bound is punctual, and one below it is late; a late event does not move the low mark.
 #[test]
 fn lateness_is_exact_at_its_bound() {
@@ -390,8 +413,8 @@ fn a_silent_source_holds_the_others_back_until_it_ends() {
     assert_eq!(gate.ready(10), 3);
 }
 
-/// What is sent gets the time of what passed, so it waits for the first event, also when all sources have ended and that
-/// event is still held.
+/// Sent events get the time of the last event that passed, so they wait for the first event, also when all sources have
+/// ended and that event is still held.
 #[test]
 fn what_is_sent_waits_for_the_first_time() {
     let mut case = Case::new(Some(0), Type::Int, vec![vec![7, 8], vec![0, 0]]);

@@ -77,7 +77,7 @@ fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generat
     });
 }
 
-/// The rows of the roles that transactions write, with their table.
+/// Calls `each` with the rows of the roles that transactions write, and with their table.
 pub fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(TableId, &[RowAddress])) {
     let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. })) = of;
     let input = &epoch.work.inputs[id];

@@ -73,7 +73,7 @@ pub fn fold(
     input.folded = Some(folded);
 }
 
-/// The parts of a key of constants.
+/// Returns the parts of a key of constants.
 fn constants(key: &[KeySource]) -> Option<Vec<u64>> {
     let word = |part: &KeySource| match part {
         KeySource::Constant(Value::Bool(value)) => Some(u64::from(*value)),

@@ -12,8 +12,8 @@ use tidemill_plan::{Program, Role, TableId};
 use tidemill_state::{CellValue, KeyColumn, KeyTexts, Keys, RecentKeys, RowAddress, Table};
 use typed_index_collections::{TiSlice, TiVec};
 
-/// The row of the key that was captured at index `i` of these columns; created if it does not exist; 0 if a part of the
-/// key is null.
+/// Returns the row of the key that was captured at index `i` of these columns; created if it does not exist; 0 if a
+/// part of the key is null.
 pub fn resolve_captured(table: &Table, columns: &[NativeColumn], i: usize) -> RowAddress {
     if columns.iter().any(|column| column.is_null(i)) {
         return 0;
@@ -34,7 +34,7 @@ pub fn resolve_captured(table: &Table, columns: &[NativeColumn], i: usize) -> Ro
     row[0]
 }
 
-/// The value that was captured at index `i` of this column.
+/// Returns the value that was captured at index `i` of this column.
 pub fn captured_value(column: &NativeColumn, i: usize) -> CellValue<'_> {
     let word = column.words()[i];
     match column.ty().ty {
@@ -47,7 +47,7 @@ pub fn captured_value(column: &NativeColumn, i: usize) -> CellValue<'_> {
     }
 }
 
-/// Where to find the fields of an input's events.
+/// The fields of an input's events, for finding keys.
 pub struct Fields<'a> {
     /// The columns of the root by field: Arrow arrays of a source.
     pub arrays: Option<&'a [ArrayRef]>,
@@ -73,7 +73,7 @@ enum KeyValues<'a> {
 
 /// Buffers that are reused from role to role.
 pub struct KeyScratch {
-    /// By table, if tables are shared: the rows of recent keys.
+    /// The rows of recent keys, by table, if tables are shared.
     recent: TiVec<TableId, RecentKeys>,
     nulls: Vec<bool>,
 }
@@ -129,7 +129,7 @@ pub fn resolve_roles(
     }
 }
 
-/// The row of a key of constants, which all events have.
+/// Returns the row of a key of constants, which all events have.
 pub(super) fn fixed_row(table: &Table, key: &[KeySource]) -> Option<RowAddress> {
     let mut parts = Vec::new();
     for part in key {
@@ -153,7 +153,7 @@ impl KeyValues<'_> {
     }
 }
 
-/// The child rows of the elements of some events; extends the role's `starts`.
+/// Returns the child rows of the elements of some events; extends the role's `starts`.
 fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize, events: Range<usize>) -> Vec<u32> {
     let offsets = source_list(fields, list).as_list::<i32>().value_offsets();
     let mut elements = Vec::new();
@@ -166,7 +166,7 @@ fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize,
     elements
 }
 
-/// The Arrow array of a list field of the input's stream.
+/// Returns the Arrow array of a list field of the input's stream.
 fn source_list<'a>(fields: &Fields<'a>, list: usize) -> &'a ArrayRef {
     let FieldSource::List { offsets, .. } = &fields.node.layout.fields[list] else {
         unreachable!("analysis refuses roles over lists that a transaction passed on")
@@ -243,7 +243,7 @@ impl<'a> Gather<'a, '_> {
         gathered
     }
 
-    /// All rows of a range of an Arrow column; borrowed if its buffer has the right form.
+    /// Returns all rows of a range of an Arrow column; borrowed if its buffer has the right form.
     fn whole(&mut self, array: &'a ArrayRef, ty: Type, range: std::ops::Range<usize>) -> KeyValues<'a> {
         match plain_words(array, ty) {
             Some(words) => KeyValues::Borrowed(&words[range]),
@@ -251,7 +251,7 @@ impl<'a> Gather<'a, '_> {
         }
     }
 
-    /// The rows of an Arrow column that an index selects.
+    /// Returns the rows of an Arrow column that an index selects.
     fn indexed(&mut self, array: &'a ArrayRef, ty: Type, index: &'a [u32]) -> KeyValues<'a> {
         match plain_words(array, ty) {
             Some(words) => KeyValues::Indexed(words, index),
@@ -320,7 +320,7 @@ impl<'a> Gather<'a, '_> {
     }
 }
 
-/// An Arrow column's buffer as words, if it has the right form.
+/// Returns an Arrow column's buffer as words, if it has the right form.
 fn plain_words(array: &ArrayRef, ty: Type) -> Option<&[u64]> {
     let buffer = match ty {
         _ if array.null_count() > 0 => return None,

@@ -71,7 +71,7 @@ pub struct Arrived<'a> {
     pub arrays: Option<&'a [ArrayRef]>,
     /// The columns of a stream that transactions feed.
     pub natives: Option<&'a [NativeColumn]>,
-    /// The columns as code reads them.
+    /// The columns, in the form in which compiled code reads them.
     pub views: &'a [ColumnView],
     /// The number of events.
     pub events: usize,
@@ -118,7 +118,7 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
     epoch.work.pipelines[root] = pipeline;
 }
 
-/// A node's computed columns and their views.
+/// Returns a node's computed columns and their views.
 pub fn computed_of(node: Option<&mut NodeOutput>) -> (&[NativeColumn], Vec<ColumnView>) {
     match node {
         None => (&[], Vec::new()),
@@ -129,7 +129,7 @@ pub fn computed_of(node: Option<&mut NodeOutput>) -> (&[NativeColumn], Vec<Colum
     }
 }
 
-/// The number of elements in all lists of a batch: the space for computed element keys.
+/// Returns the number of elements in all lists of a batch: the space for computed element keys.
 fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize {
     let lists = schema.fields.iter().zip(batch.columns()).filter(|(f, _)| matches!(f.ty, FieldType::List(_)));
     lists
@@ -141,7 +141,7 @@ fn element_count(batch: &RecordBatch, schema: &tidemill_model::Schema) -> usize 
         .sum()
 }
 
-/// The transactions of all inputs in position order.
+/// Orders the transactions of all inputs by position.
 fn order(machine: &Machine, epoch: &mut Epoch) {
     let mut order = std::mem::take(&mut epoch.work.order);
     let mut rows = vec![0u32; epoch.input.sources.len()];
@@ -250,7 +250,7 @@ impl<'a> Events<'a> {
     }
 }
 
-/// A bit for each byte, set where the two differ.
+/// Returns a bit for each byte, set where the two differ.
 #[inline(always)]
 fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
@@ -260,13 +260,13 @@ fn differing(a: [u8; 8], b: [u8; 8]) -> u8 {
     (bits.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// All rows belong to one joint.
+/// Gives all rows to one joint.
 fn whole(joint: JointId, rows: usize, order: &mut Vec<JointRun>) -> bool {
     order.push(JointRun { joint, count: rows as u32 });
     true
 }
 
-/// The pipeline code of a stream that is a root.
+/// Returns the pipeline code of a stream that is a root.
 pub fn pipeline_of(machine: &Machine, root: StreamId) -> &PipelineCode {
     machine.code.pipelines[root].as_ref().expect("only roots are asked for")
 }

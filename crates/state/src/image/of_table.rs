@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// The same of a row that exists, without the texts outside of its key: they seem to be empty.
+    /// Copies a row that exists, without the texts outside of its key: they seem to be empty.
     ///
     /// # Safety
     /// As for [`Table::copy_row`].
@@ -55,7 +55,7 @@ impl Table {
         });
     }
 
-    /// Copied rows, none of them a deletion, as a batch of [`Table::schema`].
+    /// Makes a batch of [`Table::schema`] of copied rows, none of them a deletion.
     pub fn image_batch(&self, image: &Image) -> RecordBatch {
         let schema = self.schema();
         let cells: Vec<usize> = (0..schema.fields.len()).map(|column| self.layout().cell(column) / 8).collect();
@@ -68,7 +68,7 @@ impl Table {
         RecordBatch::try_new_with_options(arrow_schema(&schema), columns, &options).expect("columns of the schema")
     }
 
-    /// A column of these rows, whose words are given.
+    /// Returns a column of these rows, whose words are given.
     fn image_column(&self, image: &Image, column: usize, words: Vec<u64>) -> ArrayRef {
         let ty = self.definition().columns[column].ty;
         let layout: &RowLayout = self.layout();
@@ -100,7 +100,8 @@ impl Table {
     }
 }
 
-/// Some words of all rows, by word. All of a few rows at once, so that each row comes into the caches once.
+/// Returns the words with these numbers of all rows, by word. All of a few rows at once, so that each row comes into
+/// the caches once.
 fn gathered(image: &Image, words: &[usize]) -> Vec<Vec<u64>> {
     let mut columns: Vec<Vec<u64>> = words.iter().map(|_| Vec::with_capacity(image.len())).collect();
     for first in (0..image.len()).step_by(TOGETHER) {
@@ -112,7 +113,7 @@ fn gathered(image: &Image, words: &[usize]) -> Vec<Vec<u64>> {
     columns
 }
 
-/// The words as the values that their bits stand for.
+/// Returns the words as the values that their bits stand for.
 fn scalars<T: ArrowNativeType>(words: Vec<u64>) -> ScalarBuffer<T> {
     let rows = words.len();
     ScalarBuffer::new(Buffer::from_vec(words), 0, rows)

@@ -16,7 +16,7 @@ impl Made {
         Made { index: Index::new(&arena), arena, hashes: BTreeMap::new() }
     }
 
-    /// In an arena that it was moved to, with room for this many rows.
+    /// Makes an index and moves it to another arena, with room for this many rows.
     fn with_room(rows: usize) -> Self {
         let mut made = Made::new();
         let arena = Mutex::<Arena>::default();

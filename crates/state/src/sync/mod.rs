@@ -22,7 +22,7 @@ mod unchecked {
     use crate::rows::RowAddress;
     use std::mem::ManuallyDrop;
 
-    /// The atomic word at an address.
+    /// Returns the atomic word at an address.
     ///
     /// # Safety
     /// It is aligned, lives as long as the result, and all accesses to it are atomic.
@@ -41,13 +41,13 @@ mod unchecked {
         (0..count).for_each(|word| unsafe { (*first.add(word)).store(value, super::Ordering::Relaxed) });
     }
 
-    /// The value of a word that is not shared now.
+    /// Returns the value of a word that is not shared now.
     #[inline(always)]
     pub fn value_of(word: &mut AtomicU64) -> u64 {
         *word.get_mut()
     }
 
-    /// Zeroed pages of the system: a page that is not read or written is never touched.
+    /// Returns zeroed pages of the system: a page that is not read or written is never touched.
     pub fn zeroed(len: usize) -> Vec<AtomicU64> {
         const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
         let mut words = ManuallyDrop::new(vec![0u64; len]);

@@ -74,7 +74,7 @@ fn without_poison<G>(result: TryLockResult<G>) -> Option<G> {
 #[derive(Default)]
 struct Shadows {
     words: HashMap<usize, Arc<AtomicU64>>,
-    /// By address of a row: a cell for its key, and one for its other cells.
+    /// The cells of each row, by its address: one for its key, and one for its other cells.
     rows: HashMap<usize, Rc<[UnsafeCell<()>; 2]>>,
 }
 
@@ -102,7 +102,7 @@ pub fn make_words(cut: Range<usize>, head: usize) {
     }
 }
 
-/// The shadow of the word at an address.
+/// Returns the shadow of the word at an address.
 ///
 /// # Safety
 /// The word holds marks of memory that was cut.

@@ -4,16 +4,16 @@ use super::part::Part;
 use super::ring::Ring;
 use super::{Aggregation, Blocks, Rows, Windows};
 
-/// What is open of a window.
+/// The aggregates of an open window.
 pub trait Buffer<P: Part>: Sync {
-    /// What one worker writes to.
+    /// The part that one worker writes to.
     type Writer<'a>
     where
         Self: 'a;
 
-    /// For so many workers and groups.
+    /// Makes a buffer for this number of workers and groups.
     fn new(workers: usize, groups_max: usize) -> Self;
-    /// That of a worker.
+    /// Returns the part of a worker.
     fn writer(&self, worker: usize) -> Self::Writer<'_>;
     /// Adds an event.
     fn add(writer: &mut Self::Writer<'_>, key: i64, value: P::Value);
@@ -21,7 +21,7 @@ pub trait Buffer<P: Part>: Sync {
     fn drain(&self, row: impl FnMut(i64, P));
 }
 
-/// The rows of each worker.
+/// Returns the rows of each worker.
 pub fn run<const COLUMNS: usize, A: Aggregation<COLUMNS>, B: Buffer<A::Part>>(
     aggregation: &A,
     windows: Windows,

@@ -19,7 +19,7 @@ impl<P: Part> Table<P> {
         Table { places: vec![(NOBODY, P::default()); PLACES_MIN], taken: Vec::new() }
     }
 
-    /// What is aggregated of a group; nothing yet where it is new.
+    /// Returns the aggregate of a group; an empty one if the group is new.
     #[inline(always)]
     pub fn group(&mut self, key: i64) -> &mut P {
         let mut place = self.place(key);
@@ -34,7 +34,7 @@ impl<P: Part> Table<P> {
         &mut self.places[place].1
     }
 
-    /// Where a group stands, or may come to stand.
+    /// Returns the place where a group is, or would be put.
     #[inline(always)]
     fn place(&self, key: i64) -> usize {
         let mask = self.places.len() - 1;

@@ -40,7 +40,7 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// As on the command line.
+    /// Returns the name that the command line has for it.
     pub fn name(self) -> &'static str {
         match self {
             Baseline::Up => "up",
@@ -49,7 +49,7 @@ impl Baseline {
         }
     }
 
-    /// What the workers put out, each for itself. `length`: of a window, milliseconds; `groups_max`: the groups that a window
+    /// Returns the output of each worker. `length`: of a window, milliseconds; `groups_max`: the groups that a window
     /// has at the most.
     pub fn run<const COLUMNS: usize>(
         self,
@@ -70,23 +70,23 @@ impl Baseline {
 
 /// An aggregation of events, which are in the order of time, by group in tumbling windows.
 pub trait Aggregation<const COLUMNS: usize>: Sync {
-    /// What is aggregated of a group.
+    /// The aggregate of a group.
     type Part: Part;
 
-    /// The times of all events.
+    /// Returns the times of all events.
     fn times(&self) -> &[i64];
-    /// Whether an event counts.
+    /// Returns whether an event counts.
     #[inline(always)]
     fn passes(&self, _event: usize) -> bool {
         true
     }
-    /// Its group, which is never the least of all ints.
+    /// Returns its group, which is never the least of all ints.
     fn key(&self, event: usize) -> i64;
-    /// What is aggregated of it.
+    /// Returns the value of an event that is aggregated.
     fn value(&self, event: usize) -> <Self::Part as Part>::Value;
-    /// The names of the columns of results.
+    /// Returns the names of the columns of results.
     fn names(&self) -> [&'static str; COLUMNS];
-    /// The result of a group, floats as their bits.
+    /// Returns the result of a group, floats as their bits.
     fn row(&self, end: i64, key: i64, part: Self::Part) -> [i64; COLUMNS];
 }
 
@@ -106,7 +106,7 @@ impl Windows {
         Some(Windows { count: windows.holding(*last) + 1, ..windows })
     }
 
-    /// The window that holds an instant.
+    /// Returns the window that holds an instant.
     fn holding(self, at: i64) -> usize {
         (at.div_euclid(self.length) - self.first) as usize
     }
@@ -131,7 +131,7 @@ impl Blocks {
         Blocks { workers: Barrier::new(workers), next: AtomicUsize::new(0), events }
     }
 
-    /// What a worker takes: call it once for each.
+    /// Returns the blocks that a worker takes: call it once for each worker.
     fn take(&self) -> impl Iterator<Item = Range<usize>> {
         self.workers.wait();
         std::iter::from_fn(|| self.next())
@@ -146,26 +146,26 @@ impl Blocks {
     }
 }
 
-/// Of a place of a hash table without a group.
+/// The key of a place of a hash table without a group.
 const NOBODY: i64 = i64::MIN;
 
-/// The groups of a hash table with so many places at the most.
+/// Returns the most groups of a hash table with this number of places.
 fn groups_max(places: usize) -> usize {
     places / 4 * 3
 }
 
-/// The places of a hash table for so many groups, a power of two.
+/// Returns the places of a hash table for this number of groups, a power of two.
 fn places_for(groups: usize) -> usize {
     (groups * 4).div_ceil(3).next_power_of_two().max(4)
 }
 
-/// The hash of a group, by the golden ratio (Knuth): its upper bits spread keys that follow each other evenly.
+/// Returns the hash of a group, by the golden ratio (Knuth): its upper bits spread keys that follow each other evenly.
 #[inline(always)]
 fn hash(key: i64) -> u64 {
     (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Where a group is looked for first, of so many places, a power of two.
+/// Returns the place where a group is looked for first, among this many places, a power of two.
 #[inline(always)]
 fn home(key: i64, places: usize) -> usize {
     (hash(key) >> (64 - places.trailing_zeros())) as usize

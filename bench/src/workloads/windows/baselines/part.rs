@@ -1,12 +1,12 @@
-//! What is aggregated of a group, by one worker and by several at once.
+//! The aggregate of a group, by one worker and by several at once.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// A part of an aggregate. Adding and merging in any order give the same.
 pub trait Part: Copy + Default + Send {
-    /// What an event adds.
+    /// The value that an event adds.
     type Value: Copy + Send;
-    /// The same, for several workers.
+    /// The aggregate, for several workers that add at once.
     type Shared: Default + Send + Sync;
 
     /// Adds an event.
@@ -15,11 +15,11 @@ pub trait Part: Copy + Default + Send {
     fn merge(&mut self, other: Self);
     /// Adds an event while others do.
     fn add_shared(shared: &Self::Shared, value: Self::Value);
-    /// What was added, once nobody adds; and begins anew.
+    /// Takes the aggregate, once no worker adds, and leaves an empty one.
     fn take(shared: &Self::Shared) -> Self;
 }
 
-/// How many there are.
+/// The number of events.
 #[derive(Clone, Copy, Default)]
 pub struct Count(pub i64);
 
@@ -46,7 +46,7 @@ impl Part for Count {
     }
 }
 
-/// How many there are, and their sum, of which every order of additions must be exact.
+/// The number of events and the sum of their values, of which every order of additions must be exact.
 #[derive(Clone, Copy, Default)]
 pub struct Mean {
     pub count: i64,
@@ -54,7 +54,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// The mean, as its bits.
+    /// Returns the mean, as its bits.
     pub fn bits(self) -> i64 {
         (self.sum / self.count as f64).to_bits() as i64
     }
@@ -94,12 +94,13 @@ impl Part for Mean {
     }
 }
 
-/// The same of ints from 0 on whose sum stays below 2³²: in one word, the count above the sum, so that one addition does both.
+/// The mean of ints from 0 on whose sum stays below 2³²: in one word, the count above the sum, so that one addition
+/// does both.
 #[derive(Clone, Copy, Default)]
 pub struct SmallMean(u64);
 
 impl SmallMean {
-    /// The mean, as its bits.
+    /// Returns the mean, as its bits.
     pub fn bits(self) -> i64 {
         let (count, sum) = (self.0 >> 32, self.0 as u32);
         (f64::from(sum) / count as f64).to_bits() as i64
@@ -139,7 +140,7 @@ impl Part for SmallMean {
 pub struct Best(u64);
 
 impl Best {
-    /// The event.
+    /// Returns the event.
     pub fn event(self) -> usize {
         (u32::MAX - self.0 as u32) as usize
     }

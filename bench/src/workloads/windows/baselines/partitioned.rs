@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 32 << 10;
 /// Messages of a queue at the most.
 const QUEUE_MAX: usize = 16;
 
-/// What goes through queues of an event: its group, and what is aggregated.
+/// The part of an event that goes through queues: its group, and the value that is aggregated.
 type Pair<V> = (i64, V);
 
 enum Message<V> {
@@ -71,7 +71,7 @@ impl<V> Exchange<V> {
 
     fn give_back(&self, mut buffer: Vec<Pair<V>>) {
         buffer.clear();
-        // Where there are enough, it is freed.
+        // A buffer for which the queue has no room is freed.
         drop(self.empty.push(buffer));
     }
 }
@@ -79,7 +79,7 @@ impl<V> Exchange<V> {
 /// An operator of the pipeline, which hands over to the next one.
 trait Operator<T> {
     fn process(&mut self, tuple: T);
-    /// After the last tuple.
+    /// Ends the work after the last tuple.
     fn end(&mut self);
 }
 
@@ -100,7 +100,7 @@ impl<F: Fn(usize) -> bool> Operator<usize> for Filter<'_, F> {
     }
 }
 
-/// What the query needs of an event.
+/// The part of an event that the query needs.
 struct Tuple<V> {
     at: i64,
     key: i64,
@@ -128,7 +128,7 @@ struct Partition<'a, V> {
     window: usize,
     end: i64,
     exchange: &'a Exchange<V>,
-    /// What goes to each consumer next.
+    /// The next buffer for each consumer.
     buffers: Vec<Vec<Pair<V>>>,
 }
 
@@ -173,12 +173,12 @@ impl<V> Operator<Tuple<V>> for Partition<'_, V> {
     }
 }
 
-/// The consumer that owns a group, by the lower half of its hash; the upper bits are its place in a table.
+/// Returns the consumer that owns a group, by the lower half of its hash; the upper bits are its place in a table.
 fn owner(key: i64, consumers: usize) -> usize {
     ((u64::from(hash(key) as u32) * consumers as u64) >> 32) as usize
 }
 
-/// The rows of each consumer.
+/// Returns the rows of each consumer.
 pub fn run<const COLUMNS: usize, A: Aggregation<COLUMNS>>(
     aggregation: &A,
     windows: Windows,
@@ -221,7 +221,7 @@ struct Consumer<P> {
     open: VecDeque<Table<P>>,
     /// Tables that are empty again.
     empty: Vec<Table<P>>,
-    /// By producer: the window that it is in.
+    /// The window that each producer is in, by producer.
     producers: Vec<usize>,
 }
 

@@ -38,7 +38,7 @@ impl<B> Ring<B> {
         &self.slots[window % self.slots.len()]
     }
 
-    /// The buffer of a window that this worker has not left.
+    /// Returns the buffer of a window that this worker has not left.
     pub fn enter(&self, window: usize) -> &B {
         let slot = self.slot(window);
         let backoff = Backoff::new();

@@ -14,9 +14,9 @@ const MILE: i64 = 5_280;
 /// Feet in half a minute at a mile an hour.
 const FEET: i64 = 44;
 const SEGMENTS: u64 = 100;
-/// A car stands for so many reports.
+/// The number of reports for which a car stands.
 const STANDING: u64 = 12;
-/// Of so many reports, after one a car stands; after one a car leaves the road.
+/// The number of reports after one of which a car stands, and the number after one of which a car leaves the road.
 const STOPS: u64 = 2_000;
 const LEAVES: u64 = 40;
 
@@ -37,7 +37,7 @@ struct Roads {
     random: Random,
     zipf: Zipf,
     roads: u64,
-    /// Of a road in one direction.
+    /// The number of segments of a road in one direction.
     segments: u64,
     cars: i64,
     /// A car that stands alone, to which the next one comes.
@@ -70,7 +70,7 @@ impl Roads {
         Car { id, road: road as i64, dir: dir as i64, lane: lane as i64, way, speed: 0, stands: 0 }
     }
 
-    /// The car half a minute later.
+    /// Returns the car half a minute later.
     fn drive(&mut self, car: Car, minute: i64) -> Car {
         if car.stands > 0 {
             return Car { stands: car.stands - 1, speed: 0, ..car };
@@ -97,7 +97,7 @@ impl Roads {
     }
 }
 
-/// The reports: each car twice a minute, in turns.
+/// Returns the reports: each car twice a minute, in turns.
 pub fn reports(plan: &Plan, shape: &Shape) -> RecordBatch {
     let mut roads = Roads::new(shape);
     let count = (shape.rate * shape.length as u64 / 2).max(1) as usize;

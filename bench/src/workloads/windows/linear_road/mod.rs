@@ -34,7 +34,7 @@ const FIELDS: [&str; 8] = ["at", "car", "speed", "road", "dir", "seg", "lane", "
 const STANDS: i64 = 4;
 /// The lane of cars that leave the road.
 const EXIT: i64 = 4;
-/// So many cars on a segment drive for nothing.
+/// The number of cars on a segment up to which they drive for nothing.
 const FREE: i64 = 50;
 /// Miles per hour. On a segment that is faster all do.
 const SLOW: f64 = 40.0;
@@ -43,7 +43,7 @@ const MINUTES: i64 = 5;
 /// Segments that an accident is seen in: its own, and those from which cars come to it.
 const SEEN_IN: i64 = 5;
 
-/// The events and the loop beside the plan.
+/// Returns the events and the loop beside the plan.
 pub fn query(shape: &Shape) -> Query {
     let plan = plan(shape);
     let events = cars::reports(&plan, shape);
@@ -55,10 +55,10 @@ pub fn query(shape: &Shape) -> Query {
 const SEGMENT: [&str; 3] = ["road", "dir", "seg"];
 const PLACE: [&str; 4] = ["road", "dir", "lane", "pos"];
 
-/// Where a car is.
+/// The fields of a car's position.
 const WHERE: [&str; 5] = ["road", "dir", "seg", "lane", "pos"];
 
-/// That one car more or less stands at a place.
+/// Returns the record that one car more or less stands at a place.
 fn stands(of: impl Fn(&'static str) -> Expr, change: i64) -> Record {
     record(WHERE.into_iter().map(|name| (name, of(name))).chain([("change", literal(change))]))
 }
@@ -98,7 +98,7 @@ fn plan(shape: &Shape) -> Plan {
     plan
 }
 
-/// What windows say of a segment goes into its row.
+/// Writes the results of windows into the row of their segment.
 fn publish(plan: PlanBuilder) -> PlanBuilder {
     plan.transaction("slow", [committed("traffic")], |t| {
         t.create("segment", "segments", SEGMENT.map(event)).body(|b| b.set("segment", "speed", event("speed")))

@@ -14,7 +14,7 @@ type Place = (i64, i64, i64);
 /// The minutes that a segment keeps: the open one, and those of a mean speed.
 const KEPT: usize = MINUTES as usize + 1;
 
-/// What a segment has of a minute.
+/// The statistics of a segment for a minute.
 #[derive(Clone, Copy)]
 struct Minute {
     number: i64,
@@ -47,7 +47,7 @@ impl Segment {
         minute.cars += i64::from(self.cars.insert(car));
     }
 
-    /// The cars of the minute before, and the toll.
+    /// Returns the cars of the minute before, and the toll.
     fn toll(&self, number: i64) -> (i64, i64) {
         let of = |at: i64| self.minutes.iter().find(|minute| minute.number == at);
         let cars = of(number - 1).map_or(0, |minute| minute.cars);
@@ -66,7 +66,7 @@ struct Car {
     segment: Place,
     lane: i64,
     pos: i64,
-    /// From this place.
+    /// The number of reports from this place.
     reports: i64,
     due: i64,
     paid: i64,
@@ -77,17 +77,17 @@ pub struct Loop {
     minute: i64,
     segments: Map<Place, Segment>,
     cars: Map<i64, Car>,
-    /// By road, direction, lane and position: the cars that stand there.
+    /// The number of cars that stand, by road, direction, lane and position.
     standing: Map<(i64, i64, i64, i64), i64>,
 }
 
 impl Loop {
-    /// With minutes of so many milliseconds.
+    /// Makes a loop with minutes of this number of milliseconds.
     pub fn new(minute: i64) -> Loop {
         Loop { minute, segments: Map::default(), cars: Map::default(), standing: Map::default() }
     }
 
-    /// What cars are told.
+    /// Returns the notifications that cars get.
     pub fn run(mut self, events: &RecordBatch) -> Output {
         let columns: [&[i64]; FIELDS.len()] = std::array::from_fn(|number| column(events, number));
         let [at, car, speed, road, dir, seg, lane, pos] = columns;

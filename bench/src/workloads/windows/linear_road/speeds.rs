@@ -64,7 +64,7 @@ fn run<I: Index>(reports: &Reports, length: i64) -> Output {
     rows.output()
 }
 
-/// The baselines.
+/// Runs a baseline.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     baseline.run(&Reports::of(events), shape.length_ms(), shape.groups_max(1), workers)
 }

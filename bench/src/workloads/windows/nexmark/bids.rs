@@ -19,7 +19,7 @@ const PRICE_MAX: u64 = 10_000_000;
 /// Bids for each new person: of 50 events of NEXMark 46 are bids, 3 auctions, and 1 a person.
 const BIDS_PER_PERSON: usize = 46;
 
-/// An application with one window over bids, whose results go out.
+/// Returns an application with one window over bids, whose results go out.
 pub fn plan<const FIELDS: usize>(
     name: &str,
     window_name: &str,

@@ -18,7 +18,7 @@ use tidemill_random::Random;
 /// The columns.
 pub const AT: usize = 0;
 pub const KIND: usize = 1;
-/// Of a person or an auction.
+/// The columns of persons and auctions.
 pub const ID: usize = 2;
 pub const NAME: usize = 3;
 pub const CITY: usize = 4;
@@ -28,7 +28,7 @@ pub const CATEGORY: usize = 7;
 pub const RESERVE: usize = 8;
 pub const EXPIRES: usize = 9;
 pub const ITEM: usize = 10;
-/// Of a bid, and below.
+/// The columns of bids.
 pub const AUCTION: usize = 11;
 pub const BIDDER: usize = 12;
 pub const PRICE: usize = 13;
@@ -44,7 +44,7 @@ pub const PERSON: i64 = 0;
 pub const AUCTIONED: i64 = 1;
 pub const BID: i64 = 2;
 
-/// How many come of each kind, one after the other.
+/// The number of events of each kind that come one after the other.
 #[derive(Clone, Copy)]
 pub struct Mix {
     /// New persons, at least 1.
@@ -55,11 +55,11 @@ pub struct Mix {
     pub bids: usize,
 }
 
-/// Of the thesis' NB8: four auctions for each seller.
+/// The mix of the thesis' NB8: four auctions for each seller.
 pub const FOUR_AUCTIONS: Mix = Mix { persons: 1, auctions: 4, bids: 0 };
-/// Of the thesis' NB11: four bids for each person.
+/// The mix of the thesis' NB11: four bids for each person.
 pub const FOUR_BIDS: Mix = Mix { persons: 1, auctions: 0, bids: 4 };
-/// Of NEXMark.
+/// The mix of NEXMark.
 pub const NEXMARK: Mix = Mix { persons: 1, auctions: 3, bids: 46 };
 
 impl Mix {
@@ -67,7 +67,8 @@ impl Mix {
         self.persons + self.auctions + self.bids
     }
 
-    /// The last person and the last auction that came up to an event, counted from 0, that event included; −1 of none.
+    /// Returns the last person and the last auction that came up to an event, counted from 0, that event included; −1
+    /// of none.
     fn last(self, number: usize) -> [i64; 2] {
         let (rounds, place) = (number / self.all(), number % self.all());
         let auctions = (place + 1).saturating_sub(self.persons).min(self.auctions);
@@ -84,15 +85,15 @@ const CATEGORIES: u64 = 5;
 const CITIES: u64 = 10;
 /// Arizona, California, Idaho, Oregon, Washington, Wyoming.
 const STATES: u64 = 6;
-/// Those of which q3 asks: Oregon, Idaho, California.
+/// The states of which q3 asks: Oregon, Idaho, California.
 pub const LOCAL: [i64; 3] = [3, 2, 1];
-/// The first of so many is hot.
+/// The number of auctions or persons of which the first is hot.
 const HOT: i64 = 100;
 const PERSONS_PER_GROUP: i64 = 10;
 const HOT_CHANNELS: u64 = 4;
 const CHANNELS: u64 = 10_000;
 
-/// A plan with the events, and the streams of those kinds that a query asks for: `people`, `auctions`, `bids`.
+/// Returns a plan with the events, and the streams of those kinds that a query asks for: `people`, `auctions`, `bids`.
 pub fn plan(name: &str, kinds: &[i64]) -> PlanBuilder {
     let plan = PlanBuilder::new(name).source("events", |s| {
         NAMES[1..].iter().fold(s.event_time(NAMES[0], Type::Int), |s, name| s.field(*name, Type::Int))
@@ -103,28 +104,28 @@ pub fn plan(name: &str, kinds: &[i64]) -> PlanBuilder {
     })
 }
 
-/// The stream of a kind.
+/// Returns the stream of a kind.
 pub fn stream(kind: i64) -> StreamRef {
     named(["people", "auctions", "bids"][kind as usize])
 }
 
-/// A price: between 1 and 1,000,000 in hundredths, its logarithm uniform.
+/// Returns a price: between 1 and 1,000,000 in hundredths, its logarithm uniform.
 fn price(random: &mut Random) -> i64 {
     (10f64.powf(random.unit() * 6.0) * 100.0).round() as i64
 }
 
-/// One of the last so many, up to the last one.
+/// Returns one of the last `count` numbers, up to the last one.
 fn recent(random: &mut Random, last: i64, count: i64) -> i64 {
     let first = (last - count).max(0);
     first + random.below((last - first + 1) as u64) as i64
 }
 
-/// Those of NEXMark.
+/// Makes the events of NEXMark.
 pub fn events(plan: &Plan, shape: &Shape) -> RecordBatch {
     mixed_events(plan, shape, NEXMARK)
 }
 
-/// Events of these shares. Where there are no auctions, all bids are on one that never came.
+/// Returns events of these shares. Where there are no auctions, all bids are on one that never came.
 pub fn mixed_events(plan: &Plan, shape: &Shape, mix: Mix) -> RecordBatch {
     let mut random = Random::new(42);
     let groups = shape.groups as i64;

@@ -62,7 +62,7 @@ pub fn query(shape: &Shape) -> Query {
     Query { plan, tables: vec![], events, needed: &[AT, AUCTION, PRICE], by_map, by_array: None }
 }
 
-/// Without groups there is no map.
+/// Runs the query; it has no groups, so that there is no map.
 fn run(events: &RecordBatch, length: i64) -> Output {
     let [at, auction, price] = [AT, AUCTION, PRICE].map(|number| column(events, number));
     let [mut ends, mut auctions, mut prices] = [(); 3].map(|()| Vec::new());
@@ -85,7 +85,7 @@ fn run(events: &RecordBatch, length: i64) -> Output {
     vec![("end", ends), ("auction", auctions), ("price", prices)]
 }
 
-/// The baselines.
+/// Runs a baseline.
 pub fn parallel(shape: &Shape, events: &RecordBatch, baseline: Baseline, workers: usize) -> Vec<Output> {
     let [at, auction, price] = [AT, AUCTION, PRICE].map(|number| column(events, number));
     baseline.run(&Bids { at, auction, price }, shape.length_ms(), 1, workers)

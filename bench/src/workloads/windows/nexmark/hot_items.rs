@@ -20,17 +20,17 @@ const SLICES: i64 = 5;
 /// Slices of a window of NBQ5.
 const SLICES_NBQ5: i64 = 6;
 
-/// All counts.
+/// Returns all counts.
 pub fn counts(shape: &Shape) -> Query {
     query(shape, SLICES, "result", |output| output)
 }
 
-/// All counts of NBQ5.
+/// Returns all counts of NBQ5.
 pub fn aggregate(shape: &Shape) -> Query {
     query(shape, SLICES_NBQ5, "result", |output| output)
 }
 
-/// The greatest counts of each window, those that are equal in the order of the auctions' first bids.
+/// Returns the greatest counts of each window, those that are equal in the order of the auctions' first bids.
 pub fn hottest(shape: &Shape) -> Query {
     let mut query = query(shape, SLICES, "counts", greatest);
     let top = TopDef { count: 1, by: event("bids"), ties: true };
@@ -53,7 +53,7 @@ pub fn hottest(shape: &Shape) -> Query {
     query
 }
 
-/// The rows with the greatest count of each end.
+/// Returns the rows with the greatest count of each end.
 fn greatest(output: Output) -> Output {
     let [ends, auctions, counts] = [0, 1, 2].map(|column: usize| &output[column].1);
     let mut rows = Rows::new(["end", "auction", "bids"]);

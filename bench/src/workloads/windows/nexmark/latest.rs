@@ -48,7 +48,7 @@ fn run_last_bids(events: &RecordBatch) -> Output {
     rows.output()
 }
 
-/// q19: so many.
+/// The number of ranks that q19 gives.
 const TOP: usize = 10;
 
 /// q19: each bid that is among the ten highest of its auction when it comes, with its rank from 1 on; of equals the earlier is

@@ -108,7 +108,7 @@ pub fn side_input(shape: &Shape) -> Query {
     }
 }
 
-/// What a bid is given of its auction.
+/// The fields that a bid gets from its auction.
 const EXPANDED: [&str; 5] = ["item", "reserve", "expires", "seller", "category"];
 
 /// q20: bids on auctions of category 10, with what is known of these.

@@ -33,7 +33,7 @@ pub fn query(shape: &Shape) -> Query {
     Query { plan, tables: vec![], events, needed: &[bids::AT, bids::BIDDER], by_map, by_array: None }
 }
 
-/// How many events of a session are of a kind.
+/// Returns the number of a session's events that are of a kind.
 fn of_kind(kind: i64) -> Expr {
     let value = Some(Box::new(if_else(event("kind").eq(kind), literal(1), none())));
     ExprNode::Aggregate { function: WindowFunction::Count, value, by: None, argument: None }.into()
@@ -82,7 +82,7 @@ struct Session {
 
 struct Loop<R> {
     gap: i64,
-    /// What is said of a session, if it is.
+    /// Gives the result of a session, if it has one.
     result: R,
     places: Map<i64, u32>,
     sessions: Vec<Session>,
@@ -100,7 +100,8 @@ impl<R: Fn(&Session) -> Option<i64>> Loop<R> {
         Loop { gap, result, places, sessions, free, first: NONE, last: NONE, ended, output }
     }
 
-    /// Of events with their time and key, and whether they are bids: the keys, starts, ends and results of sessions.
+    /// Returns the keys, starts, ends and results of sessions, from events with their time and key, and whether they
+    /// are bids.
     fn run(mut self, events: impl Iterator<Item = (i64, i64, bool)>) -> [Vec<i64>; 4] {
         for (number, (at, key, is_bid)) in events.enumerate() {
             let (bid, person) = (i64::from(is_bid), i64::from(!is_bid));

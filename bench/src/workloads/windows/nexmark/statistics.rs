@@ -16,12 +16,12 @@ use tidemill_plan::{Expr, ExprNode, WindowFunction};
 const BOUNDS: [i64; 2] = [10_000, 1_000_000];
 const MINUTE: i64 = 60_000;
 
-/// The rank of a price, from 0 on.
+/// Returns the rank of a price, from 0 on.
 fn rank_of(price: i64) -> usize {
     BOUNDS.iter().filter(|&&bound| price >= bound).count()
 }
 
-/// Whether a bid is of a rank.
+/// Tests whether a bid is of a rank.
 fn is_of(rank: usize) -> Expr {
     let from = |bound: i64| event("price").ge(bound);
     match rank {
@@ -31,18 +31,18 @@ fn is_of(rank: usize) -> Expr {
     }
 }
 
-/// An aggregate of the bids of a rank.
+/// Returns an aggregate of the bids of a rank.
 fn ranked(function: WindowFunction, value: Expr, rank: usize) -> Expr {
     let value = Some(Box::new(if_else(is_of(rank), value, none())));
     ExprNode::Aggregate { function, value, by: None, argument: None }.into()
 }
 
-/// How many bids there are of each rank.
+/// Returns the number of bids of each rank.
 fn counts() -> [Expr; 3] {
     [0, 1, 2].map(|rank| ranked(WindowFunction::Count, literal(1), rank))
 }
 
-/// How many different values there are, in all and of each rank.
+/// Returns the numbers of different values, in all and of each rank.
 fn distinct(field: &str) -> [Expr; 4] {
     let of_rank = |rank| ranked(WindowFunction::Distinct, event(field), rank);
     [aggregate(WindowFunction::Distinct, field), of_rank(0), of_rank(1), of_rank(2)]
@@ -52,7 +52,7 @@ const BIDS: [&str; 4] = ["bids", "bids_1", "bids_2", "bids_3"];
 const BIDDERS: [&str; 4] = ["bidders", "bidders_1", "bidders_2", "bidders_3"];
 const AUCTIONS: [&str; 4] = ["auctions", "auctions_1", "auctions_2", "auctions_3"];
 
-/// The fields that q15 and q16 have in common: 12 numbers.
+/// Returns the fields that q15 and q16 have in common: 12 numbers.
 fn numbers() -> [(&'static str, Expr); 12] {
     let [low, middle, high] = counts();
     let values = [[count(), low, middle, high], distinct("bidder"), distinct("auction")];
@@ -87,7 +87,7 @@ impl Different {
     }
 }
 
-/// What q15 and q16 know of the bids of a group.
+/// The statistics of a group's bids, for q15 and q16.
 #[derive(Default)]
 struct Report {
     bids: [i64; 3],
@@ -189,7 +189,7 @@ pub fn by_channel(shape: &Shape) -> Query {
     })
 }
 
-/// What q17 knows of the bids on an auction.
+/// The statistics of an auction's bids, for q17.
 #[derive(Default)]
 struct Prices {
     bids: [i64; 3],

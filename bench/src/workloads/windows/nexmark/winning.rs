@@ -21,13 +21,13 @@ use tidemill_plan::{Aggregate, WindowDef};
 
 /// Below all prices.
 const NONE: i64 = -1;
-/// What is kept of an auction, and of its highest bid.
+/// The fields that are kept of an auction, and of its highest bid.
 const OF_AUCTION: [&str; 4] = ["item", "seller", "category", "expires"];
 const OF_BID: [&str; 3] = ["bidder", "price", "bid_at"];
 /// q6: the prices of a seller of which the mean is taken.
 const LAST: usize = 10;
 
-/// A plan whose transaction `close` gives the bids that won.
+/// Returns a plan whose transaction `close` gives the bids that won.
 fn closing(name: &str) -> PlanBuilder {
     plan(name, &[AUCTIONED, BID])
         .table("auctions", |t| {
@@ -67,7 +67,7 @@ fn closing(name: &str) -> PlanBuilder {
 /// The auctions that are open, for the loops.
 #[derive(Default)]
 struct Open {
-    /// By auction: its row, and the row and the price of its highest bid.
+    /// The row of each auction, and the row and the price of its highest bid.
     auctions: Map<i64, (usize, usize, i64)>,
     due: BinaryHeap<Reverse<(i64, i64)>>,
 }

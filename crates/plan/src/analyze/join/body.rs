@@ -1,4 +1,4 @@
-//! What a join does with an event, and when events have waited for long enough.
+//! The transaction of a join: its steps for an event, and the time for which events wait.
 
 use super::super::over::Clock;
 use super::super::writing::{add, assign, set, stmt, when};
@@ -15,7 +15,7 @@ const NUMBER: &str = "number";
 /// Values before those of the fields in the record of an event that waits: its number, when it has waited for long enough,
 /// and its side.
 const BEFORE: usize = 3;
-/// More than there can be records.
+/// A number of rounds that is more than there can be records.
 const ROUNDS: i64 = 1 << 62;
 
 /// The body of the transaction that joins.
@@ -27,7 +27,7 @@ pub(super) struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// All of it: first what runs when events have waited for long enough, where there are such.
+    /// Returns all statements: first what runs when events have waited for long enough, where there are such.
     pub fn statements(&self) -> Vec<Stmt> {
         let Sides { left, right, .. } = self.sides;
         let arrives = branch(is_side(LEFT), self.arrives(left, right), self.arrives(right, left));
@@ -41,7 +41,7 @@ impl Body<'_> {
         Clock { ty: Some(self.time), field: AT.into(), shift: 0 }
     }
 
-    /// When an event has waited for long enough.
+    /// Returns the time at which an event has waited for long enough.
     fn expiry(&self) -> Expr {
         match self.reach {
             Reach::Within(length) => self.clock().units() + length,
@@ -49,7 +49,8 @@ impl Body<'_> {
         }
     }
 
-    /// When the row of an event can be freed: not before any event has become too old, and at few times.
+    /// Returns the time at which the row of an event can be freed: not before any event has become too old, and at few
+    /// times.
     fn freeing(&self) -> Expr {
         match self.reach {
             Reach::Within(length) => (self.clock().units() - 1).floor_div(length) * length + 2 * length,
@@ -57,7 +58,7 @@ impl Body<'_> {
         }
     }
 
-    /// An event of a side.
+    /// Returns the statements for an event of a side.
     fn arrives(&self, own: &Side, other: &Side) -> Vec<Stmt> {
         let alone = if own.waits { self.wait() } else { Vec::new() };
         let with_key = match self.how {
@@ -79,8 +80,8 @@ impl Body<'_> {
         }
     }
 
-    /// The event meets what is kept of the other side, and is kept itself. Nothing that comes last can abort, so records
-    /// are added where they are.
+    /// Returns the statements by which the event meets what is kept of the other side, and is kept itself. Nothing that
+    /// comes last can abort, so records are added where they are.
     fn meets(&self, own: &Side, other: &Side, alone: &[Stmt]) -> Vec<Stmt> {
         let mut found = vec![stmt(StmtNode::ForRange {
             variable: "round".into(),
@@ -120,7 +121,7 @@ impl Body<'_> {
         emit(self.sides.pair(value, |_| true.into()))
     }
 
-    /// The event waits for a partner.
+    /// Returns the statements by which the event waits for a partner.
     fn wait(&self) -> Vec<Stmt> {
         let fresh = vec![set(WAITS, "first", local(NUMBER)), set(WAITS, &self.reach.due_column(), self.expiry())];
         let mut values = vec![local(NUMBER), self.expiry(), event(SIDE)];
@@ -133,13 +134,14 @@ impl Body<'_> {
         ]
     }
 
-    /// The fields in the record of an event that waits: those of the sides that do.
+    /// Returns the fields in the record of an event that waits: those of the sides that do.
     fn waiting_fields(&self) -> impl Iterator<Item = (&Side, usize)> {
         let waiting = [&self.sides.left, &self.sides.right].into_iter().filter(|side| side.waits);
         waiting.flat_map(|side| (0..side.fields.len()).map(move |field| (side, field)))
     }
 
-    /// Events of a key have waited for long enough: they go out. The row then waits for the next, if there is one.
+    /// Returns the statements for events of a key that have waited for long enough: they go out. The row then waits for
+    /// the next, if there is one.
     fn expire(&self) -> Vec<Stmt> {
         let due = self.reach.due_column();
         let is_later = self.waiting(1, Type::Int.into()).gt(cell(WAITS, due.as_str()));
@@ -177,7 +179,7 @@ impl Body<'_> {
         emit(self.sides.pair(value, is_there))
     }
 
-    /// A value of the record of an event that waits.
+    /// Returns a value of the record of an event that waits.
     fn waiting(&self, field: usize, ty: ColumnType) -> Expr {
         record_field(WAITS, WAITING, BEFORE + self.waiting_fields().count(), field, ty)
     }
@@ -191,7 +193,7 @@ fn pack(values: Vec<Expr>) -> Expr {
     ExprNode::Pack(values).into()
 }
 
-/// Whether no record was found.
+/// Returns a test whether no record was found.
 fn is_none() -> Expr {
     local(PLACE).lt(0)
 }
@@ -210,13 +212,13 @@ fn find_in(role: &str, column: &str, after: Expr) -> Stmt {
     assign(PLACE, next.into())
 }
 
-/// A value of the record that was found.
+/// Returns a value of the record that was found.
 fn record_field(role: &str, column: &str, of: usize, field: usize, ty: ColumnType) -> Expr {
     let at = Box::new(local(PLACE));
     ExprNode::RecordField { role: role.into(), column: column.into(), at, of, field, ty }.into()
 }
 
-/// All events of the key that wait have found a partner.
+/// Returns the statements after all events of the key that wait have found a partner.
 fn end_wait() -> Stmt {
     when(exists(WAITS), vec![stmt(StmtNode::Delete { role: WAITS.into() })])
 }
@@ -225,12 +227,12 @@ fn emit(record: crate::Record) -> Stmt {
     stmt(StmtNode::Emit { name: PAIRS.into(), record })
 }
 
-/// Whether an event is of a side.
+/// Returns a test whether an event is of a side.
 fn is_side(side: i64) -> Expr {
     event(SIDE).eq(side)
 }
 
-/// The bytes of no record.
+/// Returns the bytes of no record.
 fn no_records() -> Expr {
     ExprNode::Literal(Value::Bytes(Vec::new())).into()
 }

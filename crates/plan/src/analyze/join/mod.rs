@@ -29,6 +29,7 @@ mod reach;
 mod sides;
 
 use super::carry;
+use super::definition::{self, OfJoin};
 use super::fault::{Checked, Fault};
 use super::over::Clock;
 use super::position::{self, PositionTime};
@@ -38,8 +39,8 @@ use super::writing::{column, stmt};
 use crate::build::event;
 use crate::program::Stmt;
 use crate::{
-    AccessDef, Bound, ColumnDef, Due, DueField, JoinDef, JoinHow, Origin, OriginDef, Record, RoleDef, StmtNode,
-    StreamDef, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
+    AccessDef, Bound, ColumnDef, Due, DueField, JoinDef, JoinHow, Operator, Origin, OriginDef, Record, RoleDef,
+    StmtNode, StreamDef, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
 };
 use body::Body;
 use reach::{AT, LEFT, ORDER, PAIRS, RIGHT, ROWS, Reach, WAITING, WAITS};
@@ -55,7 +56,7 @@ pub(super) fn join(
     streams: &mut Streams<'_>,
     tables: &mut TiVec<TableId, Table>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
-) -> Result<Vec<Transaction>, Unresolved> {
+) -> Result<(Vec<Transaction>, Operator), Unresolved> {
     super::check_operator(def, "join", streams)?;
     let [left, right] = &def.inputs[..] else {
         return Err(Fault::new(format!("it is of {} streams", def.inputs.len())).hint("a join is of two").into());
@@ -78,7 +79,18 @@ pub(super) fn join(
         (streams.list[stream].schema.clone(), lists_open)
     });
     let sides = Sides::of(def, of, &schemas, time)?;
-    Lowering { def, of, sides, reach, time, first }.enter(&carried, &clocks, streams, tables)
+    let operator = definition::join(OfJoin {
+        plan: streams.plan(),
+        name: &def.name,
+        inputs: [left, right],
+        on: &of.on,
+        key: sides.key_fields(),
+        how: of.how,
+        reach: (reach.text(time), format!("{} {time:?}", reach.due_column())),
+        fields: [&sides.left.fields, &sides.right.fields],
+    });
+    let all = Lowering { def, of, sides, reach, time, first }.enter(&carried, &clocks, streams, tables)?;
+    Ok((all, operator))
 }
 
 struct Lowering<'a> {
@@ -134,7 +146,7 @@ impl Lowering<'_> {
         Ok(vec![add, function, free])
     }
 
-    /// A map to the events that the join's transaction takes.
+    /// Returns a map to the events that the join's transaction takes.
     fn map(
         &self,
         part: &str,
@@ -167,7 +179,7 @@ impl Lowering<'_> {
         Ok(table)
     }
 
-    /// The key, and when a row is due.
+    /// Returns the key, and when a row is due.
     fn due_columns(&self) -> Vec<ColumnDef> {
         let mut columns: Vec<_> =
             self.sides.key_fields().into_iter().map(|(name, ty)| column(&name, ty, true, None)).collect();
@@ -175,11 +187,11 @@ impl Lowering<'_> {
         columns
     }
 
-    /// A stream of the rows of a table that are due: the key, and the boundary.
+    /// Returns a stream of the rows of a table that are due: the key, and the boundary.
     fn due(&self, part: &str, table: TableId, bound: Bound, streams: &mut Streams<'_>) -> StreamId {
         let keys = self.sides.key_fields();
         let count = keys.len();
-        // What waits is in the order of its events; what is freed shows nothing, and needs any order.
+        // Waiting events are due in their order; freed rows show nothing, so that any order will do.
         let first = if part == "freed" { count } else { count + 1 };
         let mut fields: Vec<_> = (0..count).map(|column| DueField::Part { column, none: None }).collect();
         fields.push(DueField::End);
@@ -192,7 +204,7 @@ impl Lowering<'_> {
         streams.add(StreamRef::Named(name), new)
     }
 
-    /// The role of the row of an event's key.
+    /// Returns the role of the row of an event's key.
     fn role(&self, name: &str, access: AccessDef) -> RoleDef {
         let key = self.sides.key_fields().iter().map(|(name, _)| event(name)).collect();
         RoleDef::row(name, self.named(name), key, access)

@@ -1,9 +1,10 @@
-//! How far a join reaches, and the names of its parts.
+//! The reach of a join, and the names of its parts.
 
 use super::super::cells::Kind;
 use super::super::fault::{Checked, Fault};
 use super::super::writing::column;
 use crate::{Bound, ColumnDef, JoinBound, WindowDef};
+use tidemill_model::civil::span_text;
 use tidemill_model::{Type, Value};
 
 /// The role of a key's row.
@@ -27,7 +28,7 @@ pub(super) const PAIRS: &str = "pairs";
 /// Longer than any span of event times that makes sense, so that sums of it and of times fit.
 const LENGTH_MAX: i64 = 1 << 60;
 
-/// How far apart events may be, in the unit of the event time.
+/// The distance in time that events of a pair may have, in the unit of the event time.
 #[derive(Clone, Copy)]
 pub(super) enum Reach {
     Within(i64),
@@ -59,7 +60,7 @@ impl Reach {
         }
     }
 
-    /// What is added to times for slices.
+    /// Returns the number that is added to times to find slices.
     pub fn shift(self) -> i64 {
         match self {
             Reach::Within(_) => 0,
@@ -67,7 +68,7 @@ impl Reach {
         }
     }
 
-    /// When events that wait are due.
+    /// Returns the bound at which events that wait are due.
     pub fn bound(self) -> Bound {
         match self {
             Reach::Within(length) => Bound::Again(length),
@@ -75,7 +76,7 @@ impl Reach {
         }
     }
 
-    /// When rows are freed.
+    /// Returns the bound at which rows are freed.
     pub fn grid(self) -> Bound {
         match self {
             Reach::Within(length) => Bound::Grid { every: length, origin: 0 },
@@ -83,7 +84,7 @@ impl Reach {
         }
     }
 
-    /// The name of the column that says when a row is due. A state does not fit a program with another bound.
+    /// Returns the name of the column that says when a row is due. A state does not fit a program with another bound.
     pub fn due_column(self) -> String {
         match self {
             Reach::Within(length) => format!("due_within_{length}"),
@@ -91,7 +92,19 @@ impl Reach {
         }
     }
 
-    /// A column of records.
+    /// Returns the words for it in messages.
+    pub fn text(self, time: Type) -> String {
+        let span = |units: i64| if time == Type::Time { span_text(units) } else { units.to_string() };
+        match self {
+            Reach::Within(length) => format!("within {}", span(length)),
+            Reach::Over { length, origin: 0 } => format!("over tumbling windows of {}", span(length)),
+            Reach::Over { length, origin } => {
+                format!("over tumbling windows of {} from {} on", span(length), span(origin))
+            }
+        }
+    }
+
+    /// Returns a column of records.
     pub fn records(self, name: &str, time: Type) -> ColumnDef {
         let span = |units| if time == Type::Int { Value::Int(units) } else { Value::Duration(units) };
         let window = match self {

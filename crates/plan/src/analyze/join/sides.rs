@@ -10,32 +10,32 @@ use crate::visit::each_statement;
 use crate::{Expr, ExprNode, JoinDef, JoinHow, Record, Span, Stmt, StmtNode, TransactionDef};
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 
-/// What the function asks of a side that can be missing.
+/// The name under which the function asks whether a side that can be missing is there.
 const EXISTS: &str = "exists";
 
-/// One side.
+/// A side of a join: one of its two streams.
 pub(super) struct Side {
     /// [`LEFT`] or [`RIGHT`].
     pub number: i64,
-    /// What the function calls it.
+    /// The name of the side in the function.
     name: String,
     /// The fields that the function names, in the order of the stream.
     pub fields: Vec<(String, ColumnType)>,
-    /// Whether a pair may lack it.
+    /// A flag: whether a pair may lack an event of this side.
     pub may_miss: bool,
-    /// Whether it goes out alone where it finds no partner.
+    /// A flag: whether an event of this side goes out alone if it finds no partner.
     pub waits: bool,
-    /// The column of its records.
+    /// The column that holds the records of this side.
     pub column: String,
 }
 
 impl Side {
-    /// The name of a field of it in the events that the join's transaction takes and gives.
+    /// Returns the name of a field of it in the events that the join's transaction takes and gives.
     pub fn field(&self, index: usize) -> String {
         format!("{}{index}", if self.number == LEFT { "l" } else { "r" })
     }
 
-    /// The name of the field that says whether it is there.
+    /// Returns the name of the field that says whether it is there.
     fn exists(&self) -> String {
         self.field_prefix().to_owned() + "_exists"
     }
@@ -49,7 +49,7 @@ impl Side {
 struct Part {
     name: String,
     ty: Type,
-    /// Whether it may be None on one of the sides.
+    /// A flag: whether it may be None on one of the sides.
     nullable: bool,
 }
 
@@ -104,12 +104,12 @@ impl Sides {
         Ok(Sides { left, right, key, time })
     }
 
-    /// Whether events wait for partners.
+    /// Returns whether events wait for partners.
     pub fn somebody_waits(&self, how: JoinHow) -> bool {
         how != JoinHow::Inner
     }
 
-    /// The columns of a key: of a part that may be None, first whether it is.
+    /// Returns the columns of a key: of a part that may be None, first whether it is.
     pub fn key_fields(&self) -> Vec<(String, Type)> {
         let mut fields = Vec::new();
         for part in &self.key {
@@ -121,7 +121,7 @@ impl Sides {
         fields
     }
 
-    /// Whether no part of an event's key is None; none if none can be.
+    /// Returns a test whether no part of an event's key is None; none if none can be.
     pub fn has_key(&self) -> Option<Expr> {
         let parts = self.key.iter().filter(|part| part.nullable);
         let there: Vec<Expr> = parts.map(|part| !event(format!("none_{}", part.name))).collect();
@@ -132,7 +132,7 @@ impl Sides {
         [&self.left, &self.right]
     }
 
-    /// An event of a side as the join's transaction takes it; `now` is the time of its position.
+    /// Returns an event of a side as the join's transaction takes it; `now` is the time of its position.
     pub fn arrival(&self, of: &JoinDef, number: i64, now: Expr) -> Record {
         let mut key = Vec::new();
         for (part, (left, right)) in self.key.iter().zip(&of.on) {
@@ -146,7 +146,7 @@ impl Sides {
         self.input(number, now, key, value)
     }
 
-    /// A key whose events have waited for long enough.
+    /// Returns a key whose events have waited for long enough.
     pub fn nobody(&self, now: Expr) -> Record {
         let key = self.key_fields().into_iter().map(|(name, _)| event(name)).collect();
         self.input(UNMATCHED, now, key, |_, _| Value::Null.into())
@@ -168,7 +168,7 @@ impl Sides {
         Record { fields, schema: Some(Schema { fields: schema }), event_time: None }
     }
 
-    /// A pair, made of a value for each field, and for each side that may be missing of whether it is there.
+    /// Returns a pair, made of a value for each field, and for each side that may be missing of whether it is there.
     pub fn pair(&self, value: impl Fn(&Side, usize) -> Expr, exists: impl Fn(&Side) -> Expr) -> Record {
         let (mut fields, mut schema) = (Vec::new(), Vec::new());
         for side in self.both() {
@@ -187,7 +187,7 @@ impl Sides {
         Record { fields, schema: Some(Schema { fields: schema }), event_time: Some(AT.to_owned()) }
     }
 
-    /// The fields of a pair as the function names them.
+    /// Returns the fields of a pair as the function names them.
     pub fn pair_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for side in self.both() {
@@ -260,12 +260,12 @@ impl Side {
     }
 }
 
-/// A text as a part of a name.
+/// Returns a text as a part of a name.
 fn plain(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().map(|c| if c.is_alphanumeric() { c } else { '_' })
 }
 
-/// The parts of the key.
+/// Returns the parts of the key.
 fn key(of: &JoinDef, inputs: &[(Schema, bool); 2]) -> Checked<Vec<Part>> {
     if of.on.is_empty() {
         return Err(Fault::new("the join has no key").hint("say on=\"id\", or on=(\"id\", \"seller\")"));
@@ -315,7 +315,7 @@ fn check_returns(body: &[Stmt]) -> Checked<()> {
     if returns { Ok(()) } else { Err(Fault::new("the function of the join returns nothing").hint(hint)) }
 }
 
-/// The fields of sides that a body names.
+/// Returns the fields of sides that a body names.
 fn named(body: &[Stmt]) -> Vec<Named> {
     let mut all = Vec::new();
     let mut note = |name: &str, span: Option<Span>, is_list: bool| {

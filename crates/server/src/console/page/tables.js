@@ -26,7 +26,7 @@ export function tables(program, name) {
       fill(rows,
         element("div", { class: "turn" }, turn("First", 0), turn("Back", offset - PAGE), turn("Next", offset + PAGE), turn("Last", last),
           element("button", { type: "button", onclick: browse }, "Read again"),
-          element("span", { class: "hint" }, `${from}, after epoch ${whole(Number(epoch))}`)),
+          element("span", { class: "hint" }, `${from}, after epoch ${whole(parseInt(epoch))}`)),
         listing(of, listed));
     } catch (error) {
       fill(rows, element("p", { class: "bad" }, error.message));
@@ -40,7 +40,7 @@ export function tables(program, name) {
     const key = inputs.map((input) => encodeURIComponent(input.value)).join("/");
     try {
       const { response, text } = await ask(`${path}/${key}`);
-      fill(found, element("p", { class: "hint" }, `After epoch ${whole(Number(response.headers.get("Tidemill-Epoch")))}:`), listing(of, [parsed(text)]));
+      fill(found, element("p", { class: "hint" }, `After epoch ${whole(parseInt(response.headers.get("Tidemill-Epoch")))}:`), listing(of, [parsed(text)]));
     } catch (error) {
       fill(found, element("p", { class: "bad" }, error.message));
     }
@@ -56,7 +56,7 @@ export function tables(program, name) {
       const listed = text.split("\n").filter(Boolean).map(parsed);
       const columns = Object.keys(listed[0] ?? {});
       const cut = listed.length > ROWS_MAX ? `, of which the first ${whole(ROWS_MAX)} are shown` : "";
-      fill(answer, element("p", { class: "hint" }, `${whole(listed.length)} rows after epoch ${whole(Number(response.headers.get("Tidemill-Epoch")))}${cut}`),
+      fill(answer, element("p", { class: "hint" }, `${whole(listed.length)} rows after epoch ${whole(parseInt(response.headers.get("Tidemill-Epoch")))}${cut}`),
         listed.length > 0 && table(columns, listed.slice(0, ROWS_MAX).map((row) => columns.map((column) => shown(row[column])))));
     } catch (error) {
       fill(answer, element("p", { class: "bad" }, error.message));

@@ -6,7 +6,7 @@ use super::super::expressions::fact;
 use super::super::given::Given;
 use super::super::names::text_of;
 use super::super::statement::Constant;
-use super::script;
+use super::{numeric, script};
 use sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Select,
@@ -23,7 +23,7 @@ const INFORMATION: &str = "tidemill_info";
 pub struct Rewritten {
     /// Its text, if it is not as it was.
     pub sql: Option<String>,
-    /// Whether it needs the catalogs.
+    /// A flag: whether the query reads catalog tables, so that they must be made for it.
     pub needs_catalogs: bool,
     /// The tables of the application that it names.
     pub named: Vec<String>,
@@ -35,9 +35,10 @@ pub fn rewritten(
     catalog: &Catalog,
     value: &dyn Fn(&Constant) -> PgResult<Given>,
 ) -> PgResult<Rewritten> {
-    let mut look = Look { catalog, is_foreign: false, named: Vec::new() };
+    let mut look = Look { catalog, is_foreign: false, named: Vec::new(), checked: Ok(()) };
     let mut own = statement.clone();
     let _ = VisitMut::visit(&mut own, &mut look);
+    look.checked?;
     if !look.is_foreign {
         return Ok(Rewritten { sql: None, needs_catalogs: false, named: look.named });
     }
@@ -70,7 +71,7 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| {
     }
 });
 
-/// The schema and the name that an object's name has, in lower case where it is not quoted.
+/// Returns the schema and the name that an object's name has, in lower case where it is not quoted.
 fn parts(name: &ObjectName) -> Option<(Option<String>, String)> {
     let text = |part: &ObjectNamePart| match part {
         ObjectNamePart::Identifier(ident) => Some(text_of(ident)),
@@ -91,10 +92,11 @@ fn is_schema(ident: &Ident) -> bool {
     ["pg_catalog", "information_schema", "public"].contains(&text_of(ident).as_str())
 }
 
-/// Where the engine has a name that stands for a table or for a function; none if it is as it was.
+/// The form that a name takes in the engine: that of a catalog table or function, or a name without its schema. A name
+/// that needs no change has no place.
 enum Place {
     Catalog(&'static str),
-    /// Without its schema.
+    /// The name without its schema.
     Plain,
 }
 
@@ -118,11 +120,13 @@ fn place(catalog: &Catalog, name: &ObjectName, is_function: bool) -> Option<(Pla
     Some((place, name))
 }
 
-/// Whether there is anything to be rewritten.
+/// A walk over a statement that finds whether it has to be rewritten.
 struct Look<'a> {
     catalog: &'a Catalog,
     is_foreign: bool,
     named: Vec<String>,
+    /// A flag: whether the engine takes its numbers as they are.
+    checked: PgResult<()>,
 }
 
 impl VisitorMut for Look<'_> {
@@ -140,9 +144,17 @@ impl VisitorMut for Look<'_> {
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) = expression
+            && self.checked.is_ok()
+        {
+            self.checked = numeric::check_number(text);
+        }
         self.is_foreign |= match expression {
             Expr::Function(function) => fact(function).is_some() || place(self.catalog, &function.name, true).is_some(),
-            Expr::Cast { data_type, .. } => registered(data_type).is_some() || qualified(data_type),
+            Expr::Cast { data_type, .. } => {
+                registered(data_type).is_some() || qualified(data_type) || numeric::is_bare(data_type)
+            }
+            Expr::TypedString(text) => numeric::is_bare(&text.data_type),
             Expr::BinaryOp { op: BinaryOperator::PGCustomBinaryOperator(_), .. } => true,
             _ => false,
         };
@@ -150,7 +162,7 @@ impl VisitorMut for Look<'_> {
     }
 }
 
-/// The type of numbers that are shown as names, if it is one: `regclass` and its like.
+/// Returns the type of numbers that are shown as names, if it is one: `regclass` and its like.
 fn registered(ty: &DataType) -> Option<String> {
     let name = match ty {
         DataType::Regclass => "regclass".to_owned(),
@@ -161,7 +173,15 @@ fn registered(ty: &DataType) -> Option<String> {
     known.contains(&name.as_str()).then_some(name)
 }
 
-/// Whether a type is named as one of the catalog.
+/// Returns the name of a type that the parser has no variant for, without its schema.
+pub(super) fn name_of_type(ty: &DataType) -> Option<String> {
+    match ty {
+        DataType::Custom(name, _) => Some(parts(name)?.1),
+        _ => None,
+    }
+}
+
+/// Returns whether a type is written with the schema `pg_catalog`.
 fn qualified(ty: &DataType) -> bool {
     match ty {
         DataType::Custom(name, _) => parts(name).is_some_and(|(schema, _)| schema.as_deref() == Some("pg_catalog")),
@@ -170,7 +190,7 @@ fn qualified(ty: &DataType) -> bool {
     }
 }
 
-/// The engine's type for one of PostgreSQL's that it has under another name.
+/// Returns the engine's type for one of PostgreSQL's that it has under another name.
 fn engine_type(ty: &DataType) -> DataType {
     match ty {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, size)) => {
@@ -241,7 +261,7 @@ impl VisitorMut for Rewrite<'_> {
                 }
             }
             Expr::BinaryOp { left, op: BinaryOperator::Eq | BinaryOperator::NotEq, right } => {
-                // Of two numbers that are shown as names, the numbers are compared.
+                // Both sides are numbers that a cast shows as names: the numbers themselves are compared.
                 for side in [left, right] {
                     if let Expr::Cast { expr, data_type, .. } = &mut **side
                         && registered(data_type).is_some()
@@ -300,6 +320,7 @@ impl Rewrite<'_> {
                 }
             },
             Expr::Cast { expr, data_type, kind, .. } => match registered(data_type) {
+                None if numeric::is_bare(data_type) => Some(numeric::cast(expr)?),
                 Some(ty) => {
                     self.needs_catalogs = true;
                     let suffix = if is_text_value(expr) { "of" } else { "text" };
@@ -315,6 +336,9 @@ impl Rewrite<'_> {
                     None
                 }
             },
+            Expr::TypedString(text) if numeric::is_bare(&text.data_type) => {
+                Some(numeric::cast(&Expr::Value(text.value.clone()))?)
+            }
             Expr::Collate { expr, .. } => Some((**expr).clone()),
             Expr::CompoundIdentifier(idents) if idents.len() > 2 && is_schema(&idents[0]) => {
                 Some(Expr::CompoundIdentifier(idents[1..].to_vec()))
@@ -324,7 +348,7 @@ impl Rewrite<'_> {
         })
     }
 
-    /// What a connection says of itself, as a literal.
+    /// Returns a property of the connection, such as its user, as a literal.
     fn constant(&self, constant: &Constant) -> PgResult<Expr> {
         let value = match (self.value)(constant)? {
             Given::Text(text) | Given::Unknown(text) => return Ok(string(&text)),
@@ -336,7 +360,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// An operator of PostgreSQL's in the words of the engine.
+/// Returns an operator of PostgreSQL's in the words of the engine.
 fn operated(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
     let spelled = match op {
         BinaryOperator::PGCustomBinaryOperator(names) => names.last().map_or("", String::as_str),
@@ -378,7 +402,7 @@ fn is_text(ty: &DataType) -> bool {
     }
 }
 
-/// Whether an expression is text, and not a number that stands for something.
+/// Returns whether an expression is text. A number that stands for an object, such as an oid, is not.
 fn is_text_value(expression: &Expr) -> bool {
     match expression {
         Expr::Value(value) => {
@@ -395,7 +419,7 @@ fn string(text: &str) -> Expr {
     Expr::Value(ValueWithSpan::from(Value::SingleQuotedString(text.to_owned())))
 }
 
-/// A call of a function of the catalogs.
+/// Returns a call of a function of the catalogs.
 fn call(name: &str, argument: Expr) -> Expr {
     function(object(&[CATALOG, name]), vec![argument])
 }
@@ -414,7 +438,7 @@ fn function(name: ObjectName, arguments: Vec<Expr>) -> Expr {
     })
 }
 
-/// Whether it asks for the schemas that are searched.
+/// Returns whether a function is `current_schemas`, the schemas that are searched for names.
 fn is_schemas(function: &Function) -> bool {
     parts(&function.name).is_some_and(|(_, name)| name == "current_schemas")
 }
@@ -437,7 +461,7 @@ fn list_arguments(function: &mut Function) {
     }
 }
 
-/// The elements of an array that is written as text: `{1,2}`.
+/// Returns the elements of an array that is written as text: `{1,2}`.
 fn listed(expression: &Expr) -> Option<Expr> {
     let Expr::Value(value) = expression else { return None };
     let Value::SingleQuotedString(text) = &value.value else { return None };
@@ -471,7 +495,7 @@ fn name_item(item: &mut SelectItem) {
     }
 }
 
-/// The name of a column without one, as in PostgreSQL.
+/// Returns the name of a column without one, as in PostgreSQL.
 fn column_name(expression: &Expr) -> Option<String> {
     strong_name(expression).or_else(|| match expression {
         Expr::Cast { data_type, .. } => match data_type {
@@ -484,7 +508,7 @@ fn column_name(expression: &Expr) -> Option<String> {
     })
 }
 
-/// The name that an expression gives to what it stands in.
+/// Returns the name that an expression gives to what it stands in.
 fn strong_name(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Identifier(ident) => Some(text_of(ident)),

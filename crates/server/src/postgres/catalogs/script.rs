@@ -24,29 +24,45 @@ const PG_CLASS: usize = 1_259;
 const PG_CONSTRAINT: usize = 2_606;
 const PG_NAMESPACE: usize = 2_615;
 
+/// The tables and procedures that a user sees: a flag for each. All have the same numbers for all users.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    pub tables: Vec<bool>,
+    pub procedures: Vec<bool>,
+}
+
+impl Seen {
+    /// Returns the tables that are seen, with the number of each.
+    fn tables<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = (usize, &'a Table)> {
+        let numbered = catalog.tables.iter().enumerate().filter(|(place, _)| self.tables[*place]);
+        numbered.map(|(place, table)| (FIRST + OF_TABLE * place, table))
+    }
+
+    /// Returns the procedures that are seen, likewise.
+    fn procedures<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = (usize, &'a Procedure)> {
+        let first = FIRST + OF_TABLE * catalog.tables.len();
+        let numbered = catalog.procedures.iter().enumerate().filter(|(place, _)| self.procedures[*place]);
+        numbered.map(move |(place, procedure)| (first + place, procedure))
+    }
+}
+
 /// Statements that make the catalogs.
-pub fn script(catalog: &Catalog, database: &str, settings: &[(&str, &str)]) -> String {
+pub fn script(catalog: &Catalog, seen: &Seen, database: &str, settings: &[(&str, &str)]) -> String {
     let mut script = String::from(TABLES);
     let mut rows = Rows(&mut script);
     rows.database(database);
     settings.iter().for_each(|(name, value)| rows.setting(name, value));
-    for (place, table) in catalog.tables.iter().enumerate() {
-        rows.table(FIRST + OF_TABLE * place, table);
-    }
-    let first = FIRST + OF_TABLE * catalog.tables.len();
-    for (place, procedure) in catalog.procedures.iter().enumerate() {
-        rows.procedure(first + place, procedure);
-    }
-    names(&mut script, catalog, database, settings);
+    seen.tables(catalog).for_each(|(number, table)| rows.table(number, table));
+    seen.procedures(catalog).for_each(|(number, procedure)| rows.procedure(number, procedure));
+    names(&mut script, catalog, seen, database, settings);
     script.push_str(FUNCTIONS);
     script
 }
 
-/// The macros that say what has which name, number and text.
-fn names(out: &mut String, catalog: &Catalog, database: &str, settings: &[(&str, &str)]) {
-    let tables = || catalog.tables.iter().enumerate().map(|(place, table)| (FIRST + OF_TABLE * place, table));
-    let first = FIRST + OF_TABLE * catalog.tables.len();
-    let procedures = || catalog.procedures.iter().enumerate().map(move |(place, p)| (first + place, p));
+/// Appends the macros that give the names, numbers and texts of objects.
+fn names(out: &mut String, catalog: &Catalog, seen: &Seen, database: &str, settings: &[(&str, &str)]) {
+    let tables = || seen.tables(catalog);
+    let procedures = || seen.procedures(catalog);
     let classes = tables().flat_map(|(number, table)| [(number, table.name.clone()), (number + 2, index_name(table))]);
     let classes: Vec<(usize, String)> = classes.collect();
     let functions = || procedures().map(|(number, procedure)| (number, procedure.name.clone()));
@@ -79,18 +95,18 @@ fn names(out: &mut String, catalog: &Catalog, database: &str, settings: &[(&str,
     let _ = writeln!(out, "create macro database_name() as {};", text(database));
 }
 
-/// A map of SQL. It may be empty.
+/// Returns a map of SQL. It may be empty.
 fn map(entries: impl Iterator<Item = (String, String)>, key: &str, value: &str) -> String {
     let entries: Vec<String> = entries.map(|(key, value)| format!("{key}: {value}")).collect();
     format!("(map {{{}}}::map({key}, {value}))", entries.join(", "))
 }
 
-/// A literal.
+/// Returns a literal.
 fn text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// As `pg_get_function_arguments` writes them.
+/// Returns the fields as `pg_get_function_arguments` writes them.
 fn listed(fields: &[Field]) -> String {
     let fields = fields.iter().map(|field| format!("{} {}", field.name, types::of_field(&field.ty).name()));
     fields.collect::<Vec<_>>().join(", ")
@@ -198,7 +214,8 @@ impl Rows<'_> {
         self.depends([PG_CLASS, index], [PG_CONSTRAINT, constraint, 0], "i");
     }
 
-    /// That an object needs another. Each is preceded by its catalog, and the other followed by its column or 0.
+    /// Adds the row that says that an object needs another one. Each is preceded by its catalog, and the other followed
+    /// by its column or 0.
     fn depends(&mut self, object: [usize; 2], on: [usize; 3], kind: &str) {
         let numbers = object.iter().chain(&on).map(ToString::to_string);
         let values: Vec<String> = numbers.chain([text(kind)]).collect();

@@ -1,0 +1,130 @@
+//! The first calls of a run that goes on with clocks: time goes on before them.
+//!
+//! A run that was down has missed ticks, and a call that it let through at once would run at the time of the end: it would find
+//! what has expired since. So the gate takes no call before each clock has given the tick that is due, and all that may pass with
+//! it has passed, with closes and wakes (`docs/formalism.md`, "First calls"). A clock whose next tick is not due yet says
+//! so ([`FromSource::UpToDate`](crate::inputs::FromSource)).
+//!
+//! A split that holds the ticks back holds the calls for as long as it may be silent (`idle`), counted from when input is taken;
+//! without that, not at all. Either is said, and `/readyz` names the split until the tick has passed.
+//!
+//! # Invariant
+//!
+//! The order of calls, and of events that are sent without event time, stays: those that wait do so in one queue. Nothing else
+//! waits for them.
+
+use crate::idle::Idle;
+use crate::inputs::Inputs;
+use std::time::Duration;
+use tidemill_durability::{Bug, Planted};
+use tidemill_recovery::{HeldTime, Shared};
+use tidemill_stages::gate::Gate;
+
+/// A flag: whether calls may be taken.
+pub struct FirstCalls {
+    stage: Stage,
+    /// The time when input was first taken (time of the clock).
+    begun: u64,
+    /// The number of looks since the split that holds the ticks back had its time.
+    looks: u32,
+    planted: Planted,
+}
+
+/// Looks until calls are taken though a split holds the ticks back. Between two of them the gate takes what was sent, and raises
+/// the marks of silent splits.
+const LOOKS: u32 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Calls wait.
+    Waits,
+    /// Calls are taken, though a split holds the ticks back.
+    Behind,
+    /// Time has gone on.
+    Over,
+}
+
+/// The obstacle that keeps time from going on.
+enum Held {
+    Nothing,
+    /// A clock has not said what is due.
+    Clock,
+    /// A split, for at most these nanoseconds from the beginning.
+    Split(usize, Option<u64>),
+}
+
+impl FirstCalls {
+    /// Returns the state of a run in which nothing waits.
+    pub fn over() -> FirstCalls {
+        FirstCalls { stage: Stage::Over, begun: 0, looks: 0, planted: Planted::default() }
+    }
+
+    /// Begins the state of a run that goes on, when input is first taken.
+    pub fn begin(gate: &Gate, inputs: &Inputs, now: u64, planted: Planted) -> FirstCalls {
+        let has_clock = (0..inputs.len()).any(|split| inputs.is_clock(split) && !gate.has_ended(split));
+        let waits = has_clock && gate.shown().is_some() && !planted.is(Bug::FirstCallBeforeTick);
+        FirstCalls { stage: if waits { Stage::Waits } else { Stage::Over }, begun: now, looks: 0, planted }
+    }
+
+    /// Returns whether time has gone on.
+    pub fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Returns whether calls wait.
+    pub fn waits(&self) -> bool {
+        self.stage == Stage::Waits
+    }
+
+    /// Looks whether time has gone on. `passes`: whether something may pass, or is due, that has not been cut. Returns when to
+    /// look again, if nothing happens before.
+    pub fn look(&mut self, gate: &Gate, inputs: &Inputs, idle: &Idle, passes: bool, on: &Shared) -> Option<u64> {
+        if self.stage == Stage::Over {
+            return None;
+        }
+        match self.held(gate, inputs, idle) {
+            _ if on.control.ends() => self.end(on),
+            Held::Nothing if !passes => self.end(on),
+            Held::Nothing | Held::Clock => {}
+            Held::Split(split, after) => return self.held_by(split, after, inputs, on),
+        }
+        None
+    }
+
+    fn end(&mut self, on: &Shared) {
+        self.stage = Stage::Over;
+        *on.control.held_time.lock() = None;
+    }
+
+    fn held(&self, gate: &Gate, inputs: &Inputs, idle: &Idle) -> Held {
+        match gate.slowest_of(|split| !idle.is_silent(split)) {
+            None => Held::Nothing,
+            // All other splits have shown as much: their ticks are not due either.
+            Some(split) if inputs.is_clock(split) && inputs.is_up_to_date(split) => Held::Nothing,
+            Some(split) if inputs.is_clock(split) => Held::Clock,
+            Some(split) => Held::Split(split, idle.allowed(gate, split)),
+        }
+    }
+
+    /// Returns the state in which a split holds the ticks back.
+    fn held_by(&mut self, split: usize, after: Option<u64>, inputs: &Inputs, on: &Shared) -> Option<u64> {
+        let until = match after {
+            Some(after) => self.begun.saturating_add(after),
+            None if self.planted.is(Bug::CallWaitsWithoutIdle) => u64::MAX,
+            None => 0,
+        };
+        if self.stage == Stage::Waits && on.environment.now() >= until {
+            self.looks += 1;
+            if self.looks > LOOKS {
+                self.stage = Stage::Behind;
+            }
+        }
+        let stream = on.machine.wiring.sources[inputs.source_of(split)];
+        on.control.hold_time(HeldTime {
+            source: on.machine.program.streams[stream].name.clone(),
+            split: inputs.name(split).map(str::to_owned),
+            calls_wait: after.filter(|_| self.waits()).map(Duration::from_nanos),
+        });
+        self.waits().then_some(until)
+    }
+}

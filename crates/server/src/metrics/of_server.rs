@@ -1,0 +1,31 @@
+//! The counts of a server: calls, connections, queries.
+
+use super::{Metric, by, counter, gauge, histogram, one};
+use crate::shared::Shared;
+use std::sync::atomic::Ordering;
+
+/// Returns the counts so far.
+pub fn counted(shared: &Shared) -> Vec<Metric> {
+    let calls = &shared.calls;
+    let taken = calls.taken().map(|(procedure, spread)| (by("procedure", procedure), spread)).collect();
+    vec![
+        counter("tidemill_calls_total", "Calls made.", one(calls.made.load(Ordering::Relaxed))),
+        counter("tidemill_calls_refused_total", "Calls over the limit.", one(calls.refused.load(Ordering::Relaxed))),
+        gauge("tidemill_calls_in_flight", "Calls without a reply yet.", one(calls.in_flight() as u64)),
+        histogram("tidemill_call_seconds", "From a call to its reply, by procedure.", taken),
+        gauge("tidemill_queries_in_flight", "Queries without an answer yet.", one(shared.queries.under_way() as u64)),
+        counter(
+            "tidemill_query_processes_ended_total",
+            "Processes that queries have ended, by what they took or by a fault.",
+            one(shared.queries.processes_ended()),
+        ),
+        gauge("tidemill_connections", "Open connections.", one(shared.places.taken() as u64)),
+        gauge(
+            "tidemill_postgres_connections",
+            "Open connections of clients of PostgreSQL.",
+            one(shared.postgres_places.taken() as u64),
+        ),
+        gauge("tidemill_responses_bytes", "Bytes of tables that responses hold.", one(shared.held.taken() as u64)),
+        gauge("tidemill_stream_readers", "Readers of streams.", one(shared.hubs.readers() as u64)),
+    ]
+}
