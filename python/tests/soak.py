@@ -30,12 +30,13 @@ from server_process import Messages, add_user, launched, message, resident, star
 
 GOODPUT_MIN = 0.9
 """The share of what they have alone that honest clients have beside attackers."""
-RESIDENT_MAX = 1_500
-"""MiB of the server."""
 HELPERS_MAX = 2_000
 """MiB of all processes that answer queries, together."""
 CONNECTIONS_MAX = 400
 """The number of connections of each protocol."""
+RESIDENT_MAX = 200 + 256 + 512 + 2 * CONNECTIONS_MAX
+"""MiB of the server: what it has without clients, tables in responses, prepared statements, and one message of 1 MiB of each
+connection, as docs/server.md bounds them."""
 DESCRIPTORS_MAX = 2 * CONNECTIONS_MAX + 200
 GAP = 0.05
 """Seconds from one order of a client to the next: each becomes a call, whenever those before it are answered."""

@@ -37,6 +37,7 @@ pub fn in_parallel<T: Send + 'static, R: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::JoinHandle;
     use tidemill_stages::environment::Joined;
 
@@ -73,12 +74,16 @@ mod tests {
     #[test]
     fn a_panic_is_an_error() {
         let here = std::thread::current().id();
+        let is_there = Arc::new(AtomicBool::new(false));
         let panics = move |_| {
             if std::thread::current().id() != here {
+                is_there.store(true, Ordering::Release);
                 panic!("in another thread");
             }
-            // Until each of the other threads has had a share.
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            // Until another thread has had a share.
+            while !is_there.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
         };
         assert_eq!(in_parallel(&Threads, vec![(); 30], panics), Err("a panic".into()));
     }

@@ -87,6 +87,16 @@ fn configuration(random: &mut Random) -> (Options, usize) {
     (options, [1, 3, 16, 1000][random.below(4)])
 }
 
+/// Returns configuration `number` of those that have each way to share with one to four workers, on one socket and on two.
+fn dealt(number: usize, random: &mut Random) -> (Options, usize) {
+    let ways: Vec<Policy> = Policy::all().into_iter().flat_map(Policy::in_ways_to_share).collect();
+    let (way, round) = (ways[number % ways.len()], number / ways.len());
+    let (options, _) = configuration(random);
+    // Batches of odd size run on two sockets.
+    let batch_size = [16, 3][round / 4 % 2];
+    (Options { workers: 1 + round % 4, scheduling: Scheduling::Fixed(way), ..options }, batch_size)
+}
+
 /// If one history takes this long, it hangs.
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -242,20 +252,63 @@ fn epochs_are_listed_ahead() {
     }
 }
 
-/// Epochs of random histories that were listed ahead.
-#[derive(Debug, Default)]
-struct Ahead {
-    /// The epochs listed for a policy or a scheme that was asked for.
+/// The plans of random histories that are run however slow the machine is. They have each way to share with each number of
+/// workers up to four.
+const PLANS_MIN: u64 = 60;
+
+/// Scheduling, number of workers, and whether they are on two sockets.
+type Way = (Scheduling, usize, bool);
+
+/// Events and choices that random histories must have come by.
+#[derive(Default)]
+struct Seen {
+    histories: AtomicU64,
+    ways: Mutex<Vec<Way>>,
+    /// The greatest number of workers that the decision has chosen for an epoch.
+    decided: AtomicU64,
+    /// The epochs listed ahead for a policy or a scheme that was asked for.
     asked_for: AtomicU64,
-    /// The epochs listed for the method of the epoch before, if each epoch's is chosen.
+    /// The epochs listed ahead for the method of the epoch before, where each epoch's is chosen.
     chosen: AtomicU64,
+    tally: Mutex<Tally>,
 }
 
-impl Ahead {
-    fn add(&self, scheduling: Scheduling, epochs: u64) {
-        let is_chosen = matches!(scheduling, Scheduling::Auto | Scheduling::MorphStream);
-        let count = if is_chosen { &self.chosen } else { &self.asked_for };
-        count.fetch_add(epochs, Ordering::Relaxed);
+impl Seen {
+    /// Adds a history that ran.
+    fn add(&self, options: Options, batch_size: usize, outcome: &Outcome) {
+        self.histories.fetch_add(1, Ordering::Relaxed);
+        let is_chosen = matches!(options.scheduling, Scheduling::Auto | Scheduling::MorphStream);
+        let listed = if is_chosen { &self.chosen } else { &self.asked_for };
+        listed.fetch_add(outcome.listed, Ordering::Relaxed);
+        if options.scheduling == Scheduling::Auto {
+            self.decided.fetch_max(outcome.workers, Ordering::Relaxed);
+        }
+        let way = (options.scheduling, options.workers, batch_size % 2 == 1);
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(way.0, Scheduling::ByGroup(_) | Scheduling::FixedOn(_)) && !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+
+    /// Returns the things that have not come about.
+    fn missing(&self) -> Vec<String> {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (ways, mut missing) = (self.ways.lock().unwrap_or_else(PoisonError::into_inner), Vec::new());
+        let mut wants = |what: String, is_there: bool| missing.extend((!is_there).then_some(what));
+        for policy in Policy::all() {
+            for (workers, two) in (1..=4).flat_map(|workers| [(workers, false), (workers, true)]) {
+                let is_there = ways.contains(&(Scheduling::Fixed(policy), workers, two));
+                wants(format!("{policy} by {workers} workers, on two sockets: {two}"), is_there);
+            }
+        }
+        for way in Policy::all().into_iter().flat_map(Policy::in_ways_to_share) {
+            wants(way.to_string(), ways.iter().any(|(other, ..)| *other == Scheduling::Fixed(way)));
+        }
+        wants("more than four workers for an epoch".into(), count(&self.decided) > 4);
+        wants("epochs listed ahead as asked for".into(), count(&self.asked_for) > count(&self.histories));
+        wants("epochs listed ahead by choice".into(), count(&self.chosen) > 0);
+        missing.extend(calls::rare(&self.tally.lock().unwrap_or_else(PoisonError::into_inner)));
+        missing
     }
 }
 
@@ -265,17 +318,21 @@ fn random_histories() {
     let first = number("TIDEMILL_SEED", 1);
     let plans = total.div_ceil(DATA_PER_PLAN * CONFIGURATIONS);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let (ways, decided, tally) = (Mutex::new(Vec::new()), AtomicU64::new(0), Mutex::new(Tally::new()));
-    let (ahead, run, start) = (Ahead::default(), AtomicU64::new(0), Instant::now());
+    let (seen, run, start) = (Seen::default(), AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
         for t in 0..threads {
             let seeds = (first + t..first + plans).step_by(threads as usize);
-            let (ways, decided, tally, ahead, run) = (&ways, &decided, &tally, &ahead, &run);
+            let (seen, run) = (&seen, &run);
+            // What a machine decides by measured costs comes sooner or later.
+            let goes_on = move |seed: &u64| seed - first < PLANS_MIN || has_time(start) || !seen.missing().is_empty();
             scope.spawn(move || {
-                seeds.take_while(|_| has_time(start)).for_each(|seed| {
+                seeds.take_while(goes_on).for_each(|seed| {
                     match seed.is_multiple_of(CALLED) {
-                        true => random_call_plan_histories(seed, tally),
-                        false => random_plan_histories(seed, ways, decided, ahead),
+                        true => random_call_plan_histories(seed, &seen.tally),
+                        false => {
+                            let called = seed.div_ceil(CALLED) - first.div_ceil(CALLED);
+                            random_plan_histories(seed, (seed - first - called) as usize, seen);
+                        }
                     }
                     run.fetch_add(1, Ordering::Relaxed);
                 });
@@ -284,27 +341,16 @@ fn random_histories() {
     });
     let plans = run.into_inner();
     assert!(plans > 0, "no plan was run");
-    let (histories, ways) = (plans * DATA_PER_PLAN * CONFIGURATIONS, ways.into_inner().expect("nobody panicked"));
-    let decided = decided.into_inner();
-    let tally = tally.into_inner().expect("nobody panicked");
-    println!("of those with calls: {tally:?}");
-    calls::check_tally(&tally);
+    let histories = plans * DATA_PER_PLAN * CONFIGURATIONS;
+    println!("of those with calls: {:?}", seen.tally.lock().expect("nobody panicked"));
     println!(
-        "{histories} random histories over {plans} plans from seed {first}, in {} ways; the decision chose up to {decided} workers",
-        ways.len()
+        "{histories} random histories over {plans} plans from seed {first}, in {} ways; the decision chose up to {} workers",
+        seen.ways.lock().expect("nobody panicked").len(),
+        seen.decided.load(Ordering::Relaxed)
     );
-    println!("epochs that were listed ahead: {ahead:?}");
-    let are_listed = ahead.asked_for.into_inner() > histories && ahead.chosen.into_inner() > 0;
-    assert!(are_listed || histories < SHARED_WIDELY, "few epochs were listed ahead");
-    assert!(decided > 4 || histories < SHARED_WIDELY, "the decision chose {decided} workers at most");
-    let has_all = Policy::all()
-        .into_iter()
-        .map(Scheduling::Fixed)
-        .all(|policy| (1..=4).all(|workers| [false, true].iter().all(|&two| ways.contains(&(policy, workers, two)))));
-    assert!(has_all || histories < ALL_WAYS, "{histories} histories leave out a policy under some workers: {ways:?}");
-    let is_shared = |policy: &Policy| ways.iter().any(|way| way.0 == Scheduling::Fixed(*policy));
-    let has_shared = Policy::all().into_iter().flat_map(Policy::in_ways_to_share).all(|policy| is_shared(&policy));
-    assert!(has_shared || histories < SHARED_WIDELY, "{histories} histories leave out a way to share: {ways:?}");
+    println!("epochs that were listed ahead: {:?} as asked for, {:?} by choice", seen.asked_for, seen.chosen);
+    let missing = seen.missing();
+    assert!(plans < PLANS_MIN || missing.is_empty(), "{histories} histories leave out {missing:#?}");
 }
 
 /// One in this number of plans is called.
@@ -314,17 +360,8 @@ const CALLED_EVENTS_MAX: usize = 60;
 /// The share of its histories that has crashes, in percent.
 const CRASHES: usize = 25;
 
-/// The number of histories with which the decision chooses more than four workers for some epoch, and each way to share
-/// runs.
-const SHARED_WIDELY: u64 = 20_000;
-
-/// The number of histories with which every policy runs with every number of workers, on one socket and on two.
-const ALL_WAYS: u64 = 100_000;
-
-/// Scheduling, number of workers, and whether they are on two sockets.
-type Way = (Scheduling, usize, bool);
-
-fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64, ahead: &Ahead) {
+/// Runs histories of the plan of a seed; `place` such plans are before it.
+fn random_plan_histories(seed: u64, place: usize, seen: &Seen) {
     let plan = mixed_plan(seed);
     let program = analyze(&support::with_all_sinks(&plan)).expect("random plans are valid");
     let mut engine = Engine::new(program.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -333,20 +370,15 @@ fn random_plan_histories(seed: u64, ways: &Mutex<Vec<Way>>, decided: &AtomicU64,
         let (preload, sources) = random_data(&program, data_seed, DataShape::random(data_seed));
         let subject = Subject::new(History { plan: plan.clone(), preload, sources });
         let mut random = Random::new(data_seed);
-        for _ in 0..CONFIGURATIONS {
-            let (options, batch_size) = configuration(&mut random);
+        for turn in 0..CONFIGURATIONS {
+            let (options, batch_size) = match turn {
+                0 => dealt(place * DATA_PER_PLAN as usize + data as usize, &mut random),
+                _ => configuration(&mut random),
+            };
             engine = afresh(engine, &options, batch_size);
             let what = format!("plan seed {seed}, data seed {data_seed}");
             let outcome = check(&subject, &engine, options, batch_size, &what);
-            ahead.add(options.scheduling, outcome.listed);
-            if options.scheduling == Scheduling::Auto {
-                decided.fetch_max(outcome.workers, Ordering::Relaxed);
-            }
-            let way = (options.scheduling, options.workers, batch_size % 2 == 1);
-            let mut ways = ways.lock().unwrap_or_else(PoisonError::into_inner);
-            if !matches!(way.0, Scheduling::ByGroup(_) | Scheduling::FixedOn(_)) && !ways.contains(&way) {
-                ways.push(way);
-            }
+            seen.add(options, batch_size, &outcome);
         }
     }
 }

@@ -105,9 +105,11 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(400);
 
-    /// Writes to a client that takes a few bytes every few milliseconds, for longer than it is waited for; or nothing.
+    /// Writes to a client that takes a few bytes every few milliseconds, for longer than it is waited for; or nothing. Time
+    /// goes on when nothing else does.
     fn written(takes: bool, planted: Planted) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         runtime.block_on(async {
             let (own, mut client) = duplex(64);
             let mut own = Patient::new(own, PATIENCE, planted);

@@ -136,7 +136,7 @@ struct Endless {
     given: Arc<AtomicUsize>,
 }
 
-const GIVEN_MAX: usize = 5_000;
+const GIVEN_MAX: usize = 60_000;
 
 impl Source for Endless {
     fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {

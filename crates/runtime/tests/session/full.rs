@@ -72,7 +72,7 @@ fn comes_to_wait(session: &Session, is_all: impl Fn() -> bool) -> bool {
 
 #[test]
 fn reads_see_the_last_durable_epoch_while_the_log_waits_for_room() {
-    let (mut waited, mut all) = (0, 0);
+    let (mut waited, mut named, mut all) = (0, 0, 0);
     each_random(false, |subject, options, random, what| {
         all += 1;
         let machine = SimStorage::new(random.below(1 << 30) as u64);
@@ -94,8 +94,12 @@ fn reads_see_the_last_durable_epoch_while_the_log_waits_for_room() {
                 let first = events_in(&subject, &tables, &order, 0).expect("what is read is of some events");
                 let durable = durable_tables(&machine, &subject, random);
                 assert!(events_in(&subject, &durable, &order, first).is_some(), "{what}: epoch {epoch} is not durable");
-                assert_eq!(read(&session, &subject, what), (epoch, tables), "{what}: nothing goes on");
-                assert!(session.ailment().is_some_and(|ailment| ailment.contains("the disk is full")), "{what}");
+                // A checkpoint that is made meanwhile may give room, and the log goes on.
+                let (again, rows) = read(&session, &subject, what);
+                assert!(again > epoch || rows == tables, "{what}: nothing goes on");
+                let is_named = session.ailment().is_some_and(|ailment| ailment.contains("the disk is full"));
+                assert!(is_named || session.control().shortage().is_none(), "{what}");
+                named += usize::from(is_named);
             }
             drop(room);
             let flushed = sender.join().expect("it does not panic");
@@ -106,7 +110,7 @@ fn reads_see_the_last_durable_epoch_while_the_log_waits_for_room() {
         super::close(&session);
     });
     println!("{waited} of {all} sessions waited for room");
-    assert!(waited > 0);
+    assert!(waited > 0 && named > 0);
 }
 
 #[test]
@@ -124,12 +128,16 @@ fn a_session_that_waits_for_room_ends_when_it_is_stopped() {
                 sent.and_then(|()| session.flush(None))
             });
             if comes_to_wait(&session, || sender.is_finished()) {
-                waited += 1;
                 let before = read(&session, &subject, what).1;
                 // One who closes it gives up, as one who waits for room may send for ever.
                 let ended = session.close(&mut || session.stop()).expect("it is closed once");
-                assert!(ended.is_err_and(|error| error.to_string().contains("cannot be written")), "{what}");
-                assert!(sender.join().expect("it does not panic").is_err(), "{what}: it was not released");
+                let sent = sender.join().expect("it does not panic");
+                // A checkpoint that was made meanwhile may have given room.
+                if let Err(error) = ended {
+                    waited += 1;
+                    assert!(error.to_string().contains("cannot be written"), "{what}: {error}");
+                    assert!(sent.is_err(), "{what}: it was not released");
+                }
                 machine.set_capacity(None);
                 // The epoch that waited may be there as a whole: nobody was told that it is not.
                 let after = durable_tables(&machine, &subject, random);

@@ -13,9 +13,9 @@ use tidemill_histories::Random;
 const KILLS: u64 = 200;
 /// Events of the script.
 const EVENTS_MIN: usize = 100;
-/// The least number of those calls that each run makes: epochs that meet in the log share their calls, and how many
-/// meet depends on the machine.
-const KILLS_MIN: u64 = KILLS / 4;
+/// The calls of them that each run makes, whichever epochs meet in the log and share theirs: to make the state, and to write the
+/// outputs.
+const KILLED: u64 = 20;
 const WORKERS_MAX: usize = 3;
 const SIGKILL: i32 = 9;
 
@@ -32,6 +32,7 @@ fn a_kill_at_each_call() {
         for (life, end) in ends.into_iter().flatten().enumerate() {
             script.workers = 1 + (at as usize + life) % WORKERS_MAX;
             let (status, text) = script.run(directory.path(), end, "");
+            assert!(!status.success() || life > 0 || at >= KILLED, "call {at} is not made");
             match (end, status.success(), status.signal()) {
                 (End::At(_), false, Some(_)) => {
                     kills += u64::from(life == 0);
@@ -45,7 +46,6 @@ fn a_kill_at_each_call() {
         let wrong = script.wrong_outputs(directory.path(), Whole::There);
         assert_eq!(wrong, None, "call {at}");
     }
-    assert!(kills >= KILLS_MIN, "only {kills} processes ended before their work was done");
     println!("{kills} processes ended at one of their first {KILLS} calls that write, {again} again while recovering");
 }
 

@@ -9,7 +9,7 @@ use tidemill_durability::{Bug, Planted};
 /// The number of plans before a bug is given up on.
 const PLANS_FOR_A_BUG: u64 = 120;
 /// A trial that takes longer hangs.
-const HANGS_SECONDS: u64 = 30;
+const HANGS_SECONDS: u64 = 240;
 
 /// Returns the plan with which the search begins. Few plans show some of the bugs: theirs begins shortly before one.
 fn first_plan(bug: Bug) -> u64 {
