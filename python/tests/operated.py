@@ -7,8 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-WAIT_SECONDS = 60.0
-"""The time that something may take on a loaded machine that comes at once elsewhere, seconds."""
+from server_process import WAIT_SECONDS
 
 
 class Logged:

@@ -19,7 +19,10 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 ANSWER_SECONDS = 2.0
-"""The time that a call may take on a loaded machine, whatever others do, seconds."""
+"""The time that a call may take on a loaded machine, whatever others do, seconds. One call may be slow because the machine
+stalls: ``least`` makes several."""
+WAIT_SECONDS = 60.0
+"""The time that something may take on a loaded machine that comes at once elsewhere, seconds: more is a hang."""
 END_SECONDS = 30.0
 """The time that an end by a signal may take, seconds."""
 
@@ -161,15 +164,36 @@ class Running:
         code = self.end()
         assert code == 0, f"exit code {code} after {time.monotonic() - begun:.1f} s: {self.said()[-2000:]}"
         assert "panicked" not in self.said(), self.said()[-2000:]
-        until(lambda: not any(lives(number) for number in helpers), 10)
+        until(lambda: not any(lives(number) for number in helpers))
 
 
-def until(condition, seconds=30):
-    """Waits for what is to come true."""
+def until(condition, seconds=WAIT_SECONDS):
+    """Waits for what is to come true. Returns it."""
     end = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < end, "it does not come true"
         time.sleep(0.02)
+    return found
+
+
+def settled(measure, seconds=0.5):
+    """Returns what is measured, once it stays as it is for so long."""
+    before = None
+    while before != (now := measure()):
+        before = now
+        time.sleep(seconds)
+    return now
+
+
+def least(measure, bound, tries=3):
+    """Returns the first of several measurements that is below a bound, or else the least of them.
+
+    A machine that stalls makes one of them large, a fault makes all.
+    """
+    found = []
+    while len(found) < tries and not (found and found[-1] < bound):
+        found.append(measure())
+    return min(found)
 
 
 def resident(number):
@@ -196,8 +220,11 @@ def children(of):
     return sorted(found)
 
 
-def launched(folder, *options, program=BANK, descriptors=None, said=None, environment=None):
-    """Begins a server; gives it once it listens. ``descriptors``: how many it may have. ``environment``: what is set there."""
+def begun(folder, *options, program=BANK, descriptors=None, said=None, environment=None):
+    """Begins a server. Gives the process once it listens or has ended, and the file with what it has said.
+
+    ``descriptors``: how many it may have. ``environment``: what is set there.
+    """
     (folder / "bank.py").write_text(program, encoding="utf-8")
     arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--workers", "1"]
     if "--port" not in options:
@@ -215,13 +242,19 @@ def launched(folder, *options, program=BANK, descriptors=None, said=None, enviro
             env={**os.environ, **(environment or {})},
         )
     try:
-        until(lambda: process.poll() is not None or "serving" in said.read_text(encoding="utf-8"), 60)
-        assert process.poll() is None, said.read_text(encoding="utf-8")
-        return Running(process, said, folder)
+        until(lambda: process.poll() is not None or "serving" in said.read_text(encoding="utf-8"))
+        return process, said
     except BaseException:
         process.kill()
         process.wait()
         raise
+
+
+def launched(folder, *options, **how):
+    """Begins a server; gives it once it listens."""
+    process, said = begun(folder, *options, **how)
+    assert process.poll() is None, said.read_text(encoding="utf-8")
+    return Running(process, said, folder)
 
 
 @contextmanager

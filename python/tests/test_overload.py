@@ -10,7 +10,17 @@ import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
-from server_process import ANSWER_SECONDS, Messages, add_user, message, running, startup, until
+from server_process import (
+    ANSWER_SECONDS,
+    WAIT_SECONDS,
+    Messages,
+    add_user,
+    least,
+    message,
+    running,
+    startup,
+    until,
+)
 
 ELSEWHERE = "127.0.0.2"
 """The address of those who take too much, where there are no users: shares are by address then."""
@@ -32,6 +42,11 @@ def deposit(server, account="ada", **more):
     status, reply = server.call("deposit", {"account": account, "amount": 1}, **more)
     assert status == 200, reply
     return time.monotonic() - begun
+
+
+def is_prompt(server):
+    """Returns whether a call is answered in time."""
+    return least(lambda: deposit(server), ANSWER_SECONDS) < ANSWER_SECONDS
 
 
 def small_socket(place, source=ELSEWHERE):
@@ -76,9 +91,9 @@ def test_readers_that_take_nothing_hold_no_copies(tmp_path):
             most = max(most, server.resident())
         assert most - before < GROWTH_MAX, f"{before} MiB became {most}"
         # None stays for longer than it may be silent.
-        until(lambda: server.descriptors() <= descriptors + 2, 2 + 10)
+        until(lambda: server.descriptors() <= descriptors + 2)
         assert all(is_closed(one) for one in stalled)
-        assert deposit(server) < ANSWER_SECONDS
+        assert is_prompt(server)
         # And nothing that they held is in the way of others.
         status, rows = server.ask("GET", "/tables/items")
         assert (status, rows.count(b"\n")) == (200, ROWS)
@@ -87,15 +102,16 @@ def test_readers_that_take_nothing_hold_no_copies(tmp_path):
 
 def test_a_slow_reader_that_takes_some_gets_all(tmp_path):
     """The control: it takes far longer than a connection may be silent, and is never silent for so long."""
-    with running(tmp_path, "--silence-seconds-max", "1") as server:
+    silence = 4
+    with running(tmp_path, "--silence-seconds-max", str(silence)) as server:
         filled(server)
         with closing(small_socket(server.http)) as one:
-            one.settimeout(10)
+            one.settimeout(WAIT_SECONDS)
             one.sendall(b"GET /tables/items HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             taken, begun, last = 0, time.monotonic(), b""
             while True:
                 part = b""
-                while len(part) < ROWS * ROW_BYTES // 12:
+                while len(part) < ROWS * ROW_BYTES // 16:
                     more = one.recv(1 << 16)
                     if not more:
                         break
@@ -104,7 +120,7 @@ def test_a_slow_reader_that_takes_some_gets_all(tmp_path):
                     break
                 taken, last = taken + len(part), part
                 time.sleep(0.4)
-            assert time.monotonic() - begun > 4
+            assert time.monotonic() - begun > 1.5 * silence
         assert taken > ROWS * ROW_BYTES, f"{taken} bytes were sent"
         assert last.endswith(b"0\r\n\r\n") or json.loads(last.splitlines()[-1])["number"] == ROWS - 1
         server.check_end()
@@ -125,8 +141,8 @@ def test_readers_of_postgresql_that_take_nothing_hold_no_copies(tmp_path):
         # Some were refused, since others held as much as all may; they may ask again, and have taken what they were sent.
         refused = sum(b"C53400" in one.recv(1 << 12, socket.MSG_PEEK) for one in asked)
         assert refused < len(asked)
-        until(lambda: server.descriptors() <= descriptors + refused + 2, 2 + 10)
-        assert deposit(server) < ANSWER_SECONDS
+        until(lambda: server.descriptors() <= descriptors + refused + 2)
+        assert is_prompt(server)
         server.check_end()
 
 
@@ -135,12 +151,12 @@ def test_followers_that_take_nothing_hold_no_events(tmp_path):
         for _ in range(50):
             one = readers.enter_context(closing(small_socket(server.http)))
             one.sendall(b"GET /streams/stocks HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert deposit(server) < ANSWER_SECONDS
+        assert is_prompt(server)
         before = server.resident()
         filled(server)
         # Events that wait for one follower are bounded, and those that they share are not copied for each.
         assert server.resident() - before < GROWTH_MAX
-        assert deposit(server) < ANSWER_SECONDS
+        assert is_prompt(server)
         server.check_end()
 
 
@@ -163,7 +179,7 @@ def test_idle_clients_of_one_address_lock_nobody_out(tmp_path, protocol):
             for _ in range(5):
                 if protocol == "http":
                     assert server.ask("GET", "/health", timeout=5)[0] == 200
-                    assert deposit(server) < ANSWER_SECONDS
+                    assert is_prompt(server)
                 else:
                     with Messages(server.postgres, timeout=5) as one:
                         one.send(message(b"Q", b"CALL deposit('ada', 1)\0"))
@@ -244,11 +260,11 @@ def test_calls_that_would_not_end_are_aborted(tmp_path):
         for _ in range(5):
             status, reply = server.call("work", {"turns": 4_000_000_000_000})
             assert (status, reply["aborted"]) == (409, "too many steps")
-        assert deposit(server) < ANSWER_SECONDS
+        assert is_prompt(server)
         server.process.kill()
         server.process.wait()
     with running(tmp_path, "--state", "state") as server:
-        assert deposit(server) < ANSWER_SECONDS
+        assert is_prompt(server)
         server.check_end()
 
 
@@ -275,16 +291,20 @@ def test_a_flood_of_calls_is_exact_and_others_are_answered(tmp_path):
                         answers[key] = answers.get(key, 0) + 1
 
         threads = [threading.Thread(target=flood) for _ in range(12)]
+        begun, waited = time.monotonic(), []
         [thread.start() for thread in threads]
-        slowest = 0.0
         while any(thread.is_alive() for thread in threads):
-            slowest = max(slowest, deposit(server))
+            waited.append(deposit(server))
             time.sleep(0.02)
         [thread.join() for thread in threads]
+        all_of_them = time.monotonic() - begun
         assert set(answers) <= {(200, None), (503, 1)} and sum(answers.values()) == 12 * 1500, answers
         balance = json.loads(server.ask("GET", "/tables/accounts/flood")[1])["balance"]
         assert balance == answers[200, None]
-        assert slowest < ANSWER_SECONDS, f"{slowest:.1f} s"
+        # One call may be slow because the machine stalls. If the flood went first, each would wait for all of it.
+        assert statistics.median(waited) < all_of_them / 3, (
+            f"the flood took {all_of_them:.1f} s, and others waited {waited}"
+        )
         server.check_end()
 
 
@@ -300,7 +320,7 @@ def test_statements_that_are_kept_are_bounded(tmp_path):
                 if server.resident() - before > GROWTH_MAX or not tags.endswith(b"Z"):
                     break
             assert server.resident() - before < GROWTH_MAX, f"{before} MiB became {server.resident()}, of {number}"
-            assert deposit(server) < ANSWER_SECONDS
+            assert is_prompt(server)
         # Another client has statements of its own.
         with Messages(server.postgres) as other:
             other.send(message(b"P", b"s\0SELECT * FROM deposit('ada', 1)\0\0\0") + message(b"S"))
@@ -325,5 +345,5 @@ def test_portals_that_are_kept_are_bounded(tmp_path):
                     break
             assert server.resident() - before < GROWTH_MAX, f"{before} MiB became {server.resident()}, of {number}"
             assert tag == b"s" or b"C53" in said, said
-            assert deposit(server) < ANSWER_SECONDS
+            assert is_prompt(server)
         server.check_end()
