@@ -167,12 +167,12 @@ class Running:
         until(lambda: not any(lives(number) for number in helpers))
 
 
-def until(condition, seconds=WAIT_SECONDS):
+def until(condition, seconds=WAIT_SECONDS, pause=0.02):
     """Waits for what is to come true. Returns it."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it does not come true"
-        time.sleep(0.02)
+        time.sleep(pause)
     return found
 
 

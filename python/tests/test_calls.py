@@ -4,13 +4,13 @@ import asyncio
 import json
 import signal
 import socket
-import threading
 import time
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
-from test_server import BANK, ask, command, full, served
+from server_process import until
+from test_server import BANK, ask, command, full, hold, served
 from test_users import tidemill
 
 import tidemill as tm
@@ -139,12 +139,13 @@ def test_each_call_needs_the_right(app, tmp_path):
         line.send(deposit(1) + '{"call": "note", "fields": {"text": "a"}}\n' + deposit(1))
         assert [line.read()[0] for _ in range(3)] == [200, 403, 200]
         tidemill("user", "remove", file, "shop")
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
+
+        def refused():
             line.send(deposit(1))
-            if (said := line.read())[0] == 401:
-                break
-        assert said == (401, {"error": "no user has this token any more"})
+            status, said = line.read()
+            return said if status == 401 else None
+
+        assert until(refused) == {"error": "no user has this token any more"}
         assert line.read() is None
         line.close()
 
@@ -182,11 +183,9 @@ def test_one_who_was_not_served_can_tell_whether_the_call_may_have_run(app):
 
 def test_calls_keep_their_order_while_the_engine_has_no_room(app):
     """A sink holds every epoch. Calls fill the way to the gate one by one; then those of one request come together."""
-    held = threading.Event()
-    app.sink(app.transactions["deposit"].committed, lambda batch: held.wait(20))
+    held = hold(app)
     with app.start(workers=1) as mill, mill.serve() as server, ExitStack() as stack:
         stack.callback(held.set)
-        # Calls wait for sinks once 256 epochs wait behind the one that the sink holds.
         for _ in range(257):
             mill.call("deposit", account="bob", amount=1)
         line = Line(server.url)
@@ -195,9 +194,7 @@ def test_calls_keep_their_order_while_the_engine_has_no_room(app):
             # The way has room for far fewer messages.
             time.sleep(0.002)
         line.send(deposit(1) * 600)
-        deadline = time.monotonic() + 20
-        while b"tidemill_calls_in_flight 900\n" not in (said := ask(server.url, "/metrics")[2]):
-            assert time.monotonic() < deadline, said
+        until(lambda: b"tidemill_calls_in_flight 900\n" in ask(server.url, "/metrics")[2])
         held.set()
         replies = [line.read() for _ in range(900)]
         assert [(status, said["committed"]["balance"]) for status, said in replies] == [
@@ -215,9 +212,7 @@ def test_who_vanishes_harms_nobody(app):
             line.close()
         with tm.connect(server.url) as client:
             assert client.deposit(account="eve", amount=1)["balance"] == 1
-        until = time.monotonic() + 10
-        while b"tidemill_calls_in_flight 0\n" not in (said := ask(server.url, "/metrics")[2]):
-            assert time.monotonic() < until, said
+        until(lambda: b"tidemill_calls_in_flight 0\n" in ask(server.url, "/metrics")[2])
         # Those of a line that did not come whole were not made.
         assert dict((row["id"], row["balance"]) for row in mill.table("accounts").to_pylist())["ada"] <= 8_000
 

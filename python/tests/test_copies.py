@@ -4,14 +4,12 @@ history, and no two servers write one state."""
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
 
 import pytest
-from server_process import BANK, launched, running
+from server_process import BANK, WAIT_SECONDS, begun, launched, running, until
 
 SINKS = """
 app.sink(deposit.committed, tm.jsonl("done.jsonl"))
@@ -58,17 +56,15 @@ def sunk(folder):
         return [json.loads(line)["account"] for line in done]
 
 
-def refused(folder, *options):
-    """Returns the message of a server that does not begin; fails if it does."""
-    arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--state", "state", "--port", "0", *options]
-    begun = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        _, said = begun.communicate(timeout=10)
-    except subprocess.TimeoutExpired:
-        begun.send_signal(signal.SIGTERM)
-        _, said = begun.communicate(timeout=30)
-        raise AssertionError(f"a second server begins: {said}") from None
-    assert begun.returncode not in (0, -signal.SIGSEGV), said
+def refused(folder, program, *options):
+    """Returns the message of a server that does not begin; None if it does. It has ended then."""
+    second, file = begun(folder, *options, program=program)
+    if second.poll() is None:
+        second.send_signal(signal.SIGTERM)
+        second.wait(WAIT_SECONDS)
+        return None
+    said = file.read_text(encoding="utf-8")
+    assert second.returncode not in (0, -signal.SIGSEGV), said
     return said
 
 
@@ -120,16 +116,15 @@ def test_a_state_that_is_moved_goes_on(tmp_path):
 
 @pytest.mark.parametrize("sinks", ["", SINKS], ids=["without a sink", "with a sink"])
 def test_a_lock_that_is_removed_lets_no_second_server_in(tmp_path, sinks):
+    second = (tmp_path, BANK + sinks, "--state", "state")
     with running(tmp_path, "--state", "state", program=BANK + sinks) as server:
         with load(server) as answered:
-            assert "state" in refused(tmp_path)
+            assert "state" in (refused(*second) or "")
             for lock in (tmp_path / "state" / "lock", *tmp_path.glob(".*tidemill-lock")):
                 lock.unlink()
-            try:
-                refused(tmp_path)
-            except AssertionError:
+            if refused(*second) is None:
                 # Only once the first one has seen it, and has let go.
-                assert server.process.poll() is not None, server.said()
+                until(lambda: not server.lives(), 20)
         # The first one ends rightly, or has ended and said why, and nothing that it answered is lost.
         said = server.said()
         assert server.end() == 0 or "error" in said, said
@@ -148,18 +143,12 @@ def test_an_output_that_a_run_holds_is_not_written_by_another(tmp_path):
             for lock in tmp_path.glob(".*tidemill-lock"):
                 lock.unlink()
             for options in (("--state", "other"), ()):
-                arguments = [sys.executable, "-m", "tidemill", "serve", "bank.py", "--port", "0", *options]
-                second = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-                try:
-                    _, said = second.communicate(timeout=5)
-                    assert second.returncode != 0 and b"done.jsonl" in said, said
-                except subprocess.TimeoutExpired:
+                said = refused(tmp_path, BANK + SINKS, *options)
+                if said is None:
                     # Only once the first one has seen that its lock is gone, and has let go.
-                    alone = server.process.poll() is not None
-                    second.kill()
-                    second.communicate()
-                    assert alone, f"a second run begins with the output: {options}"
+                    until(lambda: not server.lives(), 20)
                     assert "removed" in server.said()
                     return
+                assert "done.jsonl" in said, said
         server.check_end()
     assert sunk(tmp_path) == [f"{number:06}" for number in answered]

@@ -13,6 +13,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 import pytest
+from server_process import until
 from test_server import BANK, command
 
 import tidemill as tm
@@ -378,15 +379,16 @@ def test_nothing_runs_twice_when_clients_retry_after_kills(tmp_path):
     """Clients make each call until it is answered; the server is killed under them, again and again."""
     count, lives = 8, 4
     done, next_call = {}, [0]
-    lock = threading.Lock()
+    lock, ends = threading.Lock(), threading.Event()
     place = {}
+    deadline = time.monotonic() + 180
 
-    def client(until):
-        while time.monotonic() < until:
+    def client():
+        while not ends.is_set():
             with lock:
                 number = next_call[0]
                 next_call[0] += 1
-            while number not in done and time.monotonic() < until + 20:
+            while number not in done and time.monotonic() < deadline:
                 try:
                     with tm.connect(place["url"], timeout=5) as client:
                         reply = client.deposit(account=f"account {number % 7}", amount=2, idempotency_key=f"{number}")
@@ -394,14 +396,16 @@ def test_nothing_runs_twice_when_clients_retry_after_kills(tmp_path):
                 except tm.RunError:
                     time.sleep(0.05)
 
-    until = time.monotonic() + 6
-    threads = [threading.Thread(target=client, args=(until,)) for _ in range(count)]
+    threads = [threading.Thread(target=client) for _ in range(count)]
     for life in range(lives):
         with command(tmp_path, "--no-postgres", "--state", "state", program=REMEMBERING) as (process, url):
             place["url"] = url
+            before = len(done)
             if life == 0:
                 [thread.start() for thread in threads]
+            until(lambda before=before: len(done) > before + 15)
             if life + 1 == lives:
+                ends.set()
                 [thread.join() for thread in threads]
                 assert sorted(done) == list(range(next_call[0]))
                 with tm.connect(url) as last:
@@ -417,7 +421,6 @@ def test_nothing_runs_twice_when_clients_retry_after_kills(tmp_path):
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(30) == 0
             else:
-                time.sleep(0.7)
                 process.send_signal(signal.SIGKILL)
                 process.wait(10)
     assert len(done) > 50

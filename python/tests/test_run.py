@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 
 import pytest
+from server_process import WAIT_SECONDS
 
 import tidemill as tm
 
@@ -747,6 +749,22 @@ def test_data_is_given_by_source_or_name(bank):
 # Signals, threads, repeated runs.
 
 
+@contextmanager
+def interrupting(event):
+    """Interrupts the main thread once an event is set, and after a while if it is not, which is an error."""
+    begun = []
+
+    def interrupt():
+        begun.append(event.wait(WAIT_SECONDS))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    yield
+    thread.join()
+    assert begun == [True]
+
+
 def test_ctrl_c_finishes_the_epoch(tmp_path):
     app = tm.App("endless")
 
@@ -755,28 +773,30 @@ def test_ctrl_c_finishes_the_epoch(tmp_path):
 
     numbers = app.source(Number, tm.generator(rate=5000, n=tm.sequence()))
     app.sink(numbers, tm.jsonl(tmp_path / "numbers.jsonl"))
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    came = threading.Event()
+    app.sink(numbers, lambda batch: came.set())
+    with interrupting(came), pytest.raises(KeyboardInterrupt):
         app.run()
-    timer.join()
     written = lines(tmp_path / "numbers.jsonl")
     assert [w["n"] for w in written] == list(range(len(written)))
     assert written
 
 
 def test_ctrl_c_while_an_iterator_waits(bank):
+    waits, is_over = threading.Event(), threading.Event()
+
     def events():
         yield EVENTS[0]
-        time.sleep(2)
+        waits.set()
+        is_over.wait(WAIT_SECONDS)
 
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        bank.app.run({"transfers": events()})
-    assert time.monotonic() - start < 1.9
-    timer.join()
+    try:
+        with interrupting(waits), pytest.raises(KeyboardInterrupt):
+            bank.app.run({"transfers": events()})
+        assert time.monotonic() - start < WAIT_SECONDS / 2
+    finally:
+        is_over.set()
 
 
 def test_other_threads_go_on(bank):

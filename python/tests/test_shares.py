@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from server_process import settled, until
 from test_postgres import EXECUTE, SYNC, answers, message, parse, startup, tags
 from test_server import BANK, ITEMS, ask
 
@@ -75,13 +76,6 @@ def is_closed(one):
         return True
 
 
-def within(seconds, holds):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_idle_connections_of_one_address_make_way_for_another(bank):
     with bank.start(workers=1) as mill, mill.serve(connections_max=8) as server, ExitStack() as stack:
         idle = [stack.enter_context(reached(server.url)) for _ in range(8)]
@@ -90,7 +84,7 @@ def test_idle_connections_of_one_address_make_way_for_another(bank):
         assert asked(stack.enter_context(reached(server.url))) == 503
         others = [stack.enter_context(reached(server.url, "127.0.0.2")) for _ in range(6)]
         assert [asked(one) for one in others] == [200] * 4 + [503] * 2
-        within(10, lambda: [is_closed(one) for one in idle] == [True] * 4 + [False] * 4)
+        until(lambda: [is_closed(one) for one in idle] == [True] * 4 + [False] * 4)
 
 
 def greeted(server, from_=None, user="ada"):
@@ -136,14 +130,18 @@ def test_a_block_and_a_listener_are_not_idle(bank):
 
 def test_long_idle_clients_of_the_same_address_make_way(bank):
     with bank.start(workers=1) as mill, ExitStack() as stack:
-        server = stack.enter_context(mill.serve(connections_max=4, silence_seconds_max=0.5))
+        server = stack.enter_context(mill.serve(connections_max=4, silence_seconds_max=2))
         idle = [stack.enter_context(greeted(server)[0]) for _ in range(4)]
         assert greeted(server)[1] == b"E"
-        time.sleep(0.6)
-        other, said = greeted(server)
-        stack.enter_context(other)
-        assert said[-1:] == b"Z"
-        within(10, lambda: [is_closed(one) for one in idle] == [True, False, False, False])
+
+        def makes_way():
+            """Returns whether another client has a place."""
+            other, said = greeted(server)
+            stack.enter_context(other)
+            return said[-1:] == b"Z"
+
+        until(makes_way)
+        until(lambda: [is_closed(one) for one in idle] == [True, False, False, False])
 
 
 @pytest.fixture
@@ -217,7 +215,7 @@ def test_calls_of_one_user_leave_places_to_another(module, users, protocol):
         thread = threading.Thread(target=many)
         thread.start()
         stack.callback(thread.join)
-        within(20, lambda: "tidemill_calls_in_flight 8\n" in told(server, secrets["bob"]) or done)
+        until(lambda: "tidemill_calls_in_flight 8\n" in told(server, secrets["bob"]) or done)
         status, _, said = ask(
             server.url, "/call/deposit", b'{"account": "bob", "amount": 1}', headers=bearer(secrets["bob"])
         )
@@ -239,9 +237,13 @@ def test_heavy_calls_of_one_do_not_hold_up_another(module, users, with_users):
     app = module(HEAVY, prelude="").app
     file, secrets = users if with_users else (None, {"ada": "", "bob": ""})
     with app.start(workers=1) as mill, mill.serve(users=file) as server:
-        began = time.monotonic()
-        ask(server.url, "/call/work", b'{"n": 20000000}', headers=bearer(secrets["ada"]))
-        one = time.monotonic() - began
+
+        def alone():
+            began = time.monotonic()
+            ask(server.url, "/call/work", b'{"n": 20000000}', headers=bearer(secrets["ada"]))
+            return time.monotonic() - began
+
+        one = min(alone() for _ in range(3))
         lines = b'{"call": "work", "fields": {"n": 20000000}}\n' * 24
         thread = threading.Thread(target=ask, args=(server.url, "/calls", lines, None, bearer(secrets["ada"])))
         all_began = time.monotonic()
@@ -341,10 +343,10 @@ def held(server):
 
 
 def test_a_client_that_takes_nothing_is_cut_off(items):
-    with items.serve(silence_seconds_max=1) as server, ExitStack() as stack:
+    with items.serve(silence_seconds_max=3) as server, ExitStack() as stack:
         one, status = stalled(server, stack)
         assert status == 200 and held(server) > 10_000_000
-        within(20, lambda: held(server) == 0)
+        until(lambda: held(server) == 0)
         # Bytes that the system had come first, and then the end.
         taken = 0
         try:
@@ -356,12 +358,13 @@ def test_a_client_that_takes_nothing_is_cut_off(items):
 
 
 def test_a_slow_client_is_served_to_the_end(items):
-    with items.serve(silence_seconds_max=1) as server, ExitStack() as stack:
+    silence = 3
+    with items.serve(silence_seconds_max=silence) as server, ExitStack() as stack:
         one, status = stalled(server, stack)
         assert status == 200
         began, taken, last = time.monotonic(), 0, b""
-        # For three times as long as it may take nothing, it takes little; then the rest.
-        while time.monotonic() - began < 3.5:
+        # For longer than it may take nothing, it takes little; then the rest.
+        while time.monotonic() - began < 1.5 * silence:
             taken += len(one.recv(1 << 14))
             time.sleep(0.05)
         assert taken < 4_000_000
@@ -454,7 +457,7 @@ def test_statements_take_so_many_bytes(bank):
             assert tags(said_on(first, parse(b"SELECT 1"), bind(b""), EXECUTE)) == b"12DCZ"
         closed = b"".join(message(b"C", b"Ss%d\0" % number) for number in range(count))
         assert tags(said_on(first, closed)) == b"3" * count + b"Z"
-        within(10, lambda: tags(said_on(first, parse(large, b"again"))) == b"1Z")
+        until(lambda: tags(said_on(first, parse(large, b"again"))) == b"1Z")
 
 
 def test_connections_leave_descriptors_to_the_engine(tmp_path):
@@ -474,12 +477,13 @@ def test_connections_leave_descriptors_to_the_engine(tmp_path):
         for _ in range(600):
             for place in (url, postgres):
                 idle.append(stack.enter_context(reached(place)))
-        within(20, lambda: len(os.listdir(f"/proc/{process.pid}/fd")) < 400)
-        assert len(os.listdir(f"/proc/{process.pid}/fd")) <= 260
+        opened = lambda: len(os.listdir(f"/proc/{process.pid}/fd"))
+        settled(opened)
+        until(lambda: opened() <= 260)
         # The engine writes its log and its checkpoints, and one that connects after the others have gone is served.
         [one.close() for one in idle]
         with tm.connect(url) as client:
-            within(20, lambda: can_call(client))
+            until(lambda: can_call(client))
         process.terminate()
         assert process.wait(30) == 0
     assert Path(tmp_path, "state").exists()
