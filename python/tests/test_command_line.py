@@ -13,6 +13,7 @@ import threading
 import time
 
 import pytest
+from server_process import until
 
 COMMAND = [sys.executable, "-m", "tidemill"]
 
@@ -119,13 +120,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path):
     return Place(tmp_path)
-
-
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.01)
 
 
 # run
@@ -389,7 +383,7 @@ def test_ctrl_c(place):
     place.write("endless.py", ENDLESS.replace("RATE", "3000"))
     process = place.start("run", "endless.py")
     hidden = lambda: [n for n in place.names() if n.startswith(".ticks") and (place.folder / n).stat().st_size > 1000]
-    wait_for(hidden)
+    until(hidden)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
@@ -496,7 +490,7 @@ def test_closed_streams_are_not_other_files(place, closed, standard):
 def test_ctrl_c_with_json(place):
     place.write("endless.py", ENDLESS.replace("RATE", "3000"))
     process = place.start("run", "endless.py", "--json")
-    wait_for(lambda: any(n.startswith(".ticks") for n in place.names()))
+    until(lambda: any(n.startswith(".ticks") for n in place.names()))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -507,11 +501,12 @@ def test_ctrl_c_with_json(place):
 
 def test_ctrl_c_while_input_waits(place):
     place.bank(source="-")
+    text = (place.folder / "bank.py").read_text()
+    place.write("bank.py", f"{text}app.sink(transfer.committed, lambda b: print('in', flush=True))\n")
     process = place.start("run", "bank.py", stdin=subprocess.PIPE)
     process.stdin.write(TRANSFERS)
     process.stdin.flush()
-    wait_for(lambda: any(n.startswith(".done") for n in place.names()))
-    time.sleep(0.3)
+    assert process.stdout.readline() == "in\n"
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
     err = process.stderr.read()
@@ -537,7 +532,7 @@ app._job = lambda: job({"transfers": wait()})
 """
     place.write("bank.py", (place.folder / "bank.py").read_text() + more)
     process = place.start("run", "bank.py")
-    wait_for(lambda: any(n.startswith(".done") for n in place.names()))
+    until(lambda: any(n.startswith(".done") for n in place.names()))
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130

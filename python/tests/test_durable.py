@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import asdict
 
 import pytest
+from server_process import WAIT_SECONDS, until
 
 import tidemill as tm
 from tidemill import _engine, testing
@@ -265,6 +265,29 @@ PROGRAM = (
 )
 
 
+def length(file):
+    return file.stat().st_size if file.exists() else 0
+
+
+def ends_by(process, number, condition):
+    """Sends a signal to a run once a condition holds. Returns whether it ended by it, and not by itself before."""
+    until(lambda: process.poll() is not None or condition(), pause=0.002)
+    process.send_signal(number)
+    said = process.communicate(timeout=WAIT_SECONDS)[1]
+    assert process.returncode in (0, -signal.SIGKILL, 128 + signal.SIGINT, -signal.SIGINT), said
+    return process.returncode != 0
+
+
+def at_most_thrice(tmp_path, do, is_right):
+    """Does something in a new folder, up to three times: a run may end before it is killed, where this process waits."""
+    for number in range(3):
+        folder = tmp_path / f"durable{number}"
+        folder.mkdir()
+        if is_right(do(folder)):
+            return folder
+    raise AssertionError("runs end before they can be killed")
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_killed_again_and_again_it_ends_with_the_same_outputs(tmp_path, compressed):
     chance = random.Random(7)
@@ -285,27 +308,24 @@ def test_killed_again_and_again_it_ends_with_the_same_outputs(tmp_path, compress
         folder.mkdir(exist_ok=True)
         return subprocess.Popen([sys.executable, str(script), state], cwd=folder, stderr=subprocess.PIPE)
 
-    begin = time.monotonic()
     whole = start(tmp_path / "whole", "")
-    assert whole.wait(60) == 0, whole.stderr.read()
-    took = time.monotonic() - begin
-    killed = 0
-    for attempt in range(12):
-        process = start(tmp_path / "durable", "state")
-        try:
-            # The first is killed before it could be done, the last is left alone.
-            process.wait(took * (0.5 + 0.05 * attempt) if attempt < 11 else 60)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            killed += 1
-        else:
-            assert process.returncode == 0, process.stderr.read()
-            break
-    assert killed > 0, "it was killed at least once"
+    assert whole.wait(WAIT_SECONDS) == 0, whole.stderr.read()
+    size = (tmp_path / "whole" / "done.jsonl").stat().st_size
+
+    def kills(folder):
+        """Kills runs at parts of the output, and leaves the last one alone. Returns the number of those that were killed."""
+        part, killed = folder / ".done.jsonl.tidemill-part", 0
+        for of_ten in (1, 3, 5, 8, 11):
+            process = start(folder, "state")
+            killed += ends_by(process, signal.SIGKILL, lambda of_ten=of_ten: length(part) >= size * of_ten / 10)
+            if process.returncode == 0:
+                break
+        return killed
+
+    durable = at_most_thrice(tmp_path, kills, lambda killed: killed > 0)
     for name in ["done.jsonl", "bad.csv"]:
-        assert (tmp_path / "durable" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    rejected = [gzip.decompress((tmp_path / run / "rejected.csv.gz").read_bytes()) for run in ("durable", "whole")]
+        assert (durable / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    rejected = [gzip.decompress((run / "rejected.csv.gz").read_bytes()) for run in (durable, tmp_path / "whole")]
     assert rejected[0] == rejected[1]
 
 
@@ -333,33 +353,32 @@ def test_what_cannot_be_taken_back_is_shown_at_least_once(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(SHOWING).replace("INPUT", repr(str(tmp_path / "input.csv"))))
 
-    def start(name, state):
-        with open(tmp_path / f"{name}.out", "wb") as out:
-            arguments = [sys.executable, str(script), state, str(tmp_path / f"{name}.function")]
-            return subprocess.Popen(arguments, cwd=tmp_path, stdout=out, stderr=subprocess.PIPE)
+    def start(folder, name, state):
+        with open(folder / f"{name}.out", "wb") as out:
+            arguments = [sys.executable, str(script), state, str(folder / f"{name}.function")]
+            return subprocess.Popen(arguments, cwd=folder, stdout=out, stderr=subprocess.PIPE)
 
-    def size(name):
-        return (tmp_path / f"{name}.out").stat().st_size
+    whole = start(tmp_path, "whole", "")
+    assert whole.wait(WAIT_SECONDS) == 0, whole.stderr.read()
+    tenth = length(tmp_path / "whole.out") / 10
 
-    whole = start("whole", "")
-    assert whole.wait(60) == 0, whole.stderr.read()
-    tenth = size("whole") / 10
-    for attempt in range(8):
-        name = f"run{attempt}"
-        process = start(name, "state")
-        while attempt < 7 and process.poll() is None and size(name) < tenth:
-            time.sleep(0.002)
-        if attempt < 7:
+    def runs(folder):
+        """Kills runs in turns with asking them to stop, and leaves the last one alone. Returns how many there were."""
+        for attempt in range(8):
+            process = start(folder, f"run{attempt}", "state")
+            out = folder / f"run{attempt}.out"
             # One that is asked to stop leaves a checkpoint: the next does not begin at the start.
-            process.send_signal(signal.SIGINT if attempt % 2 == 1 else signal.SIGKILL)
-        if process.wait(60) == 0:
-            break
-    assert attempt > 0, "it was killed at least once"
+            number = signal.SIGINT if attempt % 2 == 1 else signal.SIGKILL
+            if not ends_by(process, number, lambda out=out, attempt=attempt: attempt < 7 and length(out) >= tenth):
+                break
+        return attempt + 1
+
+    durable = at_most_thrice(tmp_path, runs, lambda count: count > 2)
     for kind in ["out", "function"]:
         expected = (tmp_path / f"whole.{kind}").read_bytes()
         reached, begins = 0, set()
-        for run in range(attempt + 1):
-            shown = (tmp_path / f"run{run}.{kind}").read_bytes()
+        for file in sorted(durable.glob(f"run*.{kind}")):
+            shown = file.read_bytes()
             first, ends, _ = shown.partition(b"\n")
             if ends:
                 at = 0 if expected.startswith(first + b"\n") else expected.index(b"\n" + first + b"\n") + 1
