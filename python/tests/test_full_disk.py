@@ -12,14 +12,14 @@ import threading
 import time
 
 import pytest
-from server_process import BANK, Messages, launched, message, running, until
+from server_process import BANK, WAIT_SECONDS, Messages, launched, message, running, until
 
 SIZE_MB = 96
 SINKS = """
 app.sink(deposit.committed, tm.jsonl("done.jsonl"))
 """
-READ_SECONDS = 5.0
-"""Within which a read is answered."""
+READ_SECONDS = 30.0
+"""Within which a read is answered, also on a loaded machine."""
 
 
 @pytest.fixture
@@ -61,11 +61,20 @@ def deposit(server, number, timeout=1.0):
     return reply["committed"]["balance"] if status == 200 else None
 
 
+def is_full(server):
+    """Returns whether a server says that it has no room."""
+    status, said = server.ask("GET", "/health", timeout=READ_SECONDS)
+    return status == 503 and b"room" in said
+
+
 def filled_up(server, disk, said):
     """Fills the disk and makes calls until one is not answered. ``said``: the balance that each call was answered with."""
     fill(disk)
+    deadline = time.monotonic() + 4 * WAIT_SECONDS
     for number in range(len(said), 100_000):
-        balance = deposit(server, number)
+        # One that only takes long is made again, with the same key.
+        while (balance := deposit(server, number)) is None and not is_full(server):
+            assert server.lives() and time.monotonic() < deadline, server.said()
         fill(disk)
         if balance is None:
             return
@@ -134,10 +143,9 @@ def test_reads_are_answered(full, kind):
 
 def test_what_is_wrong_is_said(full):
     server, disk, _ = full
-    status, said = server.ask("GET", "/health", timeout=READ_SECONDS)
-    assert status == 503 and b"room" in said, said
+    assert is_full(server)
     (disk / "ballast").unlink()
-    until(lambda: server.ask("GET", "/health", timeout=READ_SECONDS)[0] == 200, 15)
+    until(lambda: server.ask("GET", "/health", timeout=READ_SECONDS)[0] == 200)
 
 
 @pytest.mark.parametrize("waiting", ["nothing", "a call", "a read", "a query"])
@@ -160,21 +168,21 @@ def test_a_signal_ends_it_without_loss(full, waiting):
     if waits is not None:
         thread.start()
         time.sleep(0.3)
-    code = server.end(signal.SIGTERM, 25)
+    code = server.end(signal.SIGTERM, WAIT_SECONDS)
     if code is None:
         server.process.kill()
     if waits is not None:
-        thread.join(40)
+        thread.join(WAIT_SECONDS)
     (disk / "ballast").unlink()
     check_again(disk, said)
-    assert code is not None, "it goes on, 25 s after the signal"
+    assert code is not None, f"it goes on, {WAIT_SECONDS} s after the signal"
 
 
 def test_it_goes_on_when_there_is_room(full):
     server, disk, said = full
     (disk / "ballast").unlink()
     number = len(said)
-    until(lambda: deposit(server, number, 5) is not None, 15)
+    until(lambda: deposit(server, number, 5) is not None)
     # It is the answer of the call that was made before, or of the one that was made again.
     said[number] = deposit(server, number, 20)
     assert server.end() == 0, server.said()
@@ -199,7 +207,7 @@ def test_a_run_that_finds_no_room_says_why_and_can_be_ended(full):
     with open(said_at, "wb") as file:
         begun = subprocess.Popen(arguments, cwd=disk, stdout=subprocess.DEVNULL, stderr=file)
     try:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + WAIT_SECONDS
         while begun.poll() is None and time.monotonic() < deadline:
             if re.search("space|room", said_at.read_text(encoding="utf-8")):
                 begun.send_signal(signal.SIGTERM)

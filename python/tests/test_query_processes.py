@@ -13,13 +13,14 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from server_process import until
 
 from tidemill import query_process
 
 pytest.importorskip("duckdb")
 
-FAST = 1.0
-"""Seconds within which what is at once is there on a loaded machine."""
+BOUND_SECONDS = 20.0
+"""Seconds within which a query of a few seconds is ended on a loaded machine; without a limit of its own it takes longer."""
 
 APP = """
 import tidemill as tm
@@ -75,11 +76,13 @@ def processes(of=None):
     return sorted(found)
 
 
-def until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not come true"
-        time.sleep(0.02)
+def used(numbers):
+    """Returns the time that these processes have computed, in ticks."""
+    ticks = 0
+    for number in numbers:
+        with open(f"/proc/{number}/stat", encoding="utf-8") as stat:
+            ticks += sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
+    return ticks
 
 
 def test_each_query_has_a_process_of_its_own(mill):
@@ -115,7 +118,7 @@ def test_no_query_ends_the_server_or_goes_on_past_its_time(mill, name):
         assert ask(server, "select 1 as one")[0] == 200
         begun = time.monotonic()
         status, text = ask(server, POISON[name])
-        assert time.monotonic() - begun < 2 + 1 + 3 * FAST
+        assert time.monotonic() - begun < BOUND_SECONDS
         assert status in (200, 400), text
         assert mill.call("deposit", account=1, amount=1).value == {"balance": 1}
         until(lambda: ask(server, "select count(*) as c from accounts") == (200, '{"c":1}\n'))
@@ -126,10 +129,10 @@ def test_a_process_that_is_killed_is_made_anew(mill):
     with mill.serve() as server, ThreadPoolExecutor(1) as beside:
         assert ask(server, "select 1 as one")[0] == 200
         until(lambda: len(processes()) == 2)
-        asked = beside.submit(ask, server, slow)
-        until(lambda: "tidemill_queries_in_flight 1" in urllib.request.urlopen(f"{server.url}/metrics").read().decode())
-        time.sleep(0.2)
         before = processes()
+        ticks = used(before)
+        asked = beside.submit(ask, server, slow)
+        until(lambda: used(before) > ticks + 5)
         for number in before:
             os.kill(number, signal.SIGKILL)
         status, text = asked.result()
@@ -151,7 +154,7 @@ def test_a_process_that_hangs_is_ended(mill):
             os.kill(number, signal.SIGSTOP)
         begun = time.monotonic()
         assert ask(server, "select 1 as one") == (400, "the query took more than 1 seconds")
-        assert time.monotonic() - begun < 1 + 1 + 3 * FAST
+        assert time.monotonic() - begun < BOUND_SECONDS
         assert ask(server, "select 1 as one") == (200, '{"one":1}\n')
         # The other one is asked by nobody, and ends with the server.
         until(lambda: len(set(processes()) & set(before)) == 1)
@@ -175,13 +178,12 @@ def test_catalogs_wait_for_no_queries_over_tables(mill):
 
 def test_a_query_ends_with_who_asks(mill):
     slow = "select count(*) as c from range(100000000) a, range(100000) b"
-    with mill.serve() as server:
+    # If it went on, the next one would wait for it for longer than for an answer.
+    with mill.serve(query_seconds_max=600) as server:
         assert ask(server, "select 1 as one")[0] == 200
         with pytest.raises(TimeoutError):
             ask(server, slow, timeout=0.3)
-        begun = time.monotonic()
         until(lambda: ask(server, "select 1 as one")[0] == 200)
-        assert time.monotonic() - begun < 10
 
 
 def test_a_table_is_shared_and_bounded(mill):
@@ -237,7 +239,7 @@ def test_processes_end_with_a_server_that_is_killed(tmp_path):
             urllib.request.urlopen(endless, timeout=0.3)
         begun.kill()
         begun.wait()
-        until(lambda: not any(os.path.exists(f"/proc/{number}/exe") for number in numbers), 5)
+        until(lambda: not any(os.path.exists(f"/proc/{number}/exe") for number in numbers))
     finally:
         begun.kill()
         begun.wait()
@@ -373,4 +375,4 @@ def test_a_process_that_can_answer_nothing_more_is_made_anew(mill, monkeypatch, 
         status, text = ask(server, f"select 'the last' as one{table}")
         assert status == 400, (status, text)
         # The run goes on: nobody is told that it is over.
-        until(lambda: ask(server, query)[0] == 200, 10)
+        until(lambda: ask(server, query)[0] == 200)

@@ -5,6 +5,7 @@ The server is a process of its own. It must not panic, must frame what it answer
 """
 
 import io
+import itertools
 import os
 import random
 import re
@@ -208,7 +209,10 @@ def test_inputs_that_were_changed_harm_nobody(tmp_path, protocol):
         place, url = places[protocol], places["http"].geturl()
         kept, ways, calls = [], set(), 0
         with tm.connect(url, timeout=20) as witness:
-            for turn in range(TURNS):
+            for turn in itertools.count():
+                # A slow machine answers fewer of them in time, so it takes more.
+                if turn >= TURNS and (len(ways) > len(begins) + 5 or turn >= 10 * TURNS):
+                    break
                 pieces = begins[turn] if turn < len(begins) else changed(rng, kept)
                 patience = 0 if protocol == "postgresql" else 10 if turn < len(begins) else 0.01
                 said = answered((place.hostname, place.port), b"".join(pieces), patience)
