@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from server_process import until
 
 import tidemill as tm
 
@@ -177,13 +177,6 @@ def test_files_have_a_bound_where_one_is_declared(tmp_path):
     assert [json.loads(row["record"])["who"] for row in bad.to_pylist()] == ["far again"]
 
 
-def wait(what, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("splits", [False, True])
 def test_files_that_are_followed_have_a_bound_of_a_day(tmp_path, splits):
     file, begin = tmp_path / "ticks.jsonl", now()
@@ -203,10 +196,10 @@ def test_files_that_are_followed_have_a_bound_of_a_day(tmp_path, splits):
 
     app, seen = begun()
     with app.start(state=tmp_path / "state") as mill:
-        wait(lambda: seen["done"] and (seen["bad"] or splits))
+        until(lambda: seen["done"] and (seen["bad"] or splits))
         with file.open("a") as more:
             more.write(lines((begin + timedelta(seconds=1), "b"), (begin + timedelta(seconds=2), "c")))
-        wait(lambda: len(seen["done"]) >= 3)
+        until(lambda: len(seen["done"]) >= 3 and seen["bad"])
         assert [row["who"] for row in seen["done"]] == ["a", "b", "c"]
         assert [json.loads(row["record"])["who"] for row in seen["bad"]] == ["far"]
         assert seen["late"] == []

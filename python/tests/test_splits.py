@@ -3,9 +3,9 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
+from server_process import until
 
 import tidemill as tm
 
@@ -26,6 +26,8 @@ class Sum(tm.Event):
 
 
 HEADER = "at,n\n"
+SILENT = "1500ms"
+"""The time after which a file is silent: longer than a loaded machine keeps a reader from one that has records."""
 
 
 def csv(path, *rows):
@@ -81,13 +83,6 @@ def verified(state, savepoint):
     return found["events"]
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.02)
-
-
 def test_files_are_read_side_by_side(tmp_path):
     csv(tmp_path / "b.csv", (1, 10), (4, 11), (9, 12), (3, 13))
     csv(tmp_path / "a.csv", (2, 20), (4, 21), (7, 22))
@@ -123,7 +118,7 @@ def test_late_and_bad_records_come_in_the_order_of_their_positions(tmp_path):
 def test_a_file_that_was_read_is_silent_while_others_are_read(tmp_path):
     csv(tmp_path / "a.csv", (1, 1), (5, 2))
     csv(tmp_path / "b.csv", *((at, 10_000 + at) for at in range(20_000)))
-    for idle, passed in ((None, 7), ("100ms", 20_001)):
+    for idle, passed in ((None, 7), (SILENT, 20_001)):
         folder = tmp_path / str(idle)
         folder.mkdir()
         app = application(tm.csv(tmp_path / "*.csv", splits=True), folder / "out.jsonl", idle=idle)
@@ -214,10 +209,10 @@ def test_a_followed_file_falls_silent(tmp_path):
     csv(tmp_path / "a.csv", (1, 1), (10, 2))
     csv(tmp_path / "b.csv", (3, 11))
     out = tmp_path / "out.jsonl"
-    app = application(tm.csv(tmp_path / "*.csv", splits=True, follow=True), out, idle="300ms")
+    app = application(tm.csv(tmp_path / "*.csv", splits=True, follow=True), out, idle=SILENT)
     with app.start(workers=1, state=tmp_path / "state") as mill:
         # b.csv holds 10 back until it was silent for a while.
-        wait_for(lambda: mill.summary().sources[0].events == 3)
+        until(lambda: mill.summary().sources[0].events == 3)
         mill.stop()
     assert order(out) == ([1, 11, 2], [])
 
@@ -227,7 +222,7 @@ def test_new_files_join_while_the_others_are_followed(tmp_path):
     csv(a, (1, 1), (10, 2))
     csv(b, (3, 11))
     out = tmp_path / "out.jsonl"
-    app = application(tm.csv(tmp_path / "*.csv", splits=True, follow=True), out, idle="300ms")
+    app = application(tm.csv(tmp_path / "*.csv", splits=True, follow=True), out, idle=SILENT)
     state = tmp_path / "state"
     with app.start(workers=1, state=state, savepoint="start") as mill:
 
@@ -235,19 +230,19 @@ def test_new_files_join_while_the_others_are_followed(tmp_path):
             now = mill.flush().held.get("ticks", 0)
             return (mill.summary().sources[0].events, now) == (events, held)
 
-        wait_for(lambda: stands(3, 0))
+        until(lambda: stands(3, 0))
         # It begins at 10, and its 12 waits for what a.csv, which is before it, may still have at 12.
         csv(c, (9, 21), ("x", 0), (12, 22))
-        wait_for(lambda: stands(3, 1))
+        until(lambda: stands(3, 1))
         # One file grows at a time: those that are silent are raised to it.
         grow(a, (15, 3))
-        wait_for(lambda: stands(5, 0))
+        until(lambda: stands(5, 0))
         grow(b, (16, 12))
-        wait_for(lambda: stands(5, 1))
+        until(lambda: stands(5, 1))
         grow(c, (18, 23))
-        wait_for(lambda: stands(6, 1))
+        until(lambda: stands(6, 1))
         grow(a, (20, 4))
-        wait_for(lambda: stands(8, 0))
+        until(lambda: stands(8, 0))
         mill.stop()
     assert order(out) == ([1, 11, 2, 22, 3, 12, 23, 4], [21])
     assert verified(state, "start") == 8
@@ -258,9 +253,9 @@ def test_whole_parquet_files_are_watched_for(tmp_path):
     out = tmp_path / "out.jsonl"
     app = application(tm.parquet(tmp_path / "*.parquet", splits=True, follow=True), out)
     with app.start(workers=1, state=tmp_path / "state") as mill:
-        wait_for(lambda: mill.summary().sources[0].events == 2)
+        until(lambda: mill.summary().sources[0].events == 2)
         parquet(tmp_path / "b.parquet", (6, 3), (9, 4))
-        wait_for(lambda: mill.summary().sources[0].events == 4)
+        until(lambda: mill.summary().sources[0].events == 4)
         mill.stop()
     assert order(out) == ([1, 2, 3, 4], [])
 

@@ -84,7 +84,7 @@ def test_time_stands_still_until_it_is_advanced(app):
         began = time.monotonic()
         mill.advance(timedelta(minutes=1))
         mill.expect_rows("seats", {"seat": "1A", "is_held": False, "holds": 1})
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         mill.expect("expire.committed", {"seat": "1A", "at": START + timedelta(minutes=15)})
         assert mill.call("hold", seat="1A")["until"] == START + timedelta(minutes=30)
         assert mill.now == START + timedelta(minutes=15)

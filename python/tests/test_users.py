@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
+from server_process import until
 from test_postgres import BANK, answers, code_of, message, raw, startup, tags
 
 import tidemill as tm
@@ -262,27 +263,33 @@ def test_rights_change_while_a_client_is_connected(bank, users):
     _, server = bank
     file, passwords = Path(users[0]), users[1]
     with connect(server, "shop", passwords["shop"]) as shop, connect(server, "shop", passwords["shop"]) as other:
-        assert shop.execute("select balance from deposit('ada', 1)").fetchone() == (1,)
+        balance = [0]
+
+        def deposit():
+            balance[0] += 1
+            assert shop.execute("select balance from deposit('ada', 1)").fetchone() == (balance[0],)
+
+        deposit()
         text = json.loads(file.read_text())
         (known,) = [user for user in text["users"] if user["name"] == "shop"]
         del known["call"]
         file.write_text(json.dumps(text))
-        time.sleep(1.1)
+        # The file is looked at once a second.
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            shop.execute("select balance from deposit('ada', 1)")
-        assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (1,)
+            until(deposit)
+        balance[0] -= 1
+        assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (balance[0],)
         # A file that cannot be read takes nothing from those who are connected, and lets nobody in.
         file.write_text("{")
-        time.sleep(1.1)
-        assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (1,)
         with pytest.raises(psycopg.OperationalError):
-            connect(server, "shop", passwords["shop"])
+            until(lambda: connect(server, "shop", passwords["shop"]).close())
+        time.sleep(1.1)
+        assert shop.execute("select balance from accounts where id = 'ada'").fetchone() == (balance[0],)
         text["users"].remove(known)
         file.write_text(json.dumps(text))
-        time.sleep(1.1)
         for connection in (shop, other):
             with pytest.raises(psycopg.OperationalError, match="user 'shop' was removed"):
-                connection.execute("select 1")
+                until(lambda connection=connection: connection.execute("select 1") is None)
             assert connection.closed
 
 
