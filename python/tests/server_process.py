@@ -164,7 +164,7 @@ class Running:
         code = self.end()
         assert code == 0, f"exit code {code} after {time.monotonic() - begun:.1f} s: {self.said()[-2000:]}"
         assert "panicked" not in self.said(), self.said()[-2000:]
-        until(lambda: not any(lives(number) for number in helpers))
+        until(lambda: not any(lives(number) for number in helpers), 20)
 
 
 def until(condition, seconds=WAIT_SECONDS, pause=0.02):

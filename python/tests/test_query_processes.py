@@ -203,7 +203,7 @@ def test_a_table_is_shared_and_bounded(mill):
 SERVE = """
 import sys
 from bank import app
-with app.start() as mill, mill.serve(port=0, postgres=False) as server:
+with app.start() as mill, mill.serve(port=0, postgres=False, query_seconds_max=600) as server:
     print(server.url, flush=True)
     sys.stdin.read()
 """
@@ -233,7 +233,7 @@ def test_processes_end_with_a_server_that_is_killed(tmp_path):
             kinds = {"socket:" if name.startswith("socket:") else name.split(" ")[0] for name in opened}
             own = f"/proc/{number}/statm"
             assert kinds <= {"socket:", "/memfd:tidemill-tables", "/memfd:tidemill-said", own}, opened
-        # A query goes on in one of them meanwhile.
+        # A query goes on in one of them meanwhile, for longer than it is waited for.
         endless = urllib.request.Request(f"{url}/query", b"select count(*) from range(100000000) a, range(100000) b")
         with pytest.raises(TimeoutError):
             urllib.request.urlopen(endless, timeout=0.3)

@@ -12,7 +12,18 @@ from contextlib import ExitStack, closing
 
 import pytest
 import sql_grammar
-from server_process import ANSWER_SECONDS, Messages, add_user, least, lives, message, resident, running, until
+from server_process import (
+    ANSWER_SECONDS,
+    WAIT_SECONDS,
+    Messages,
+    add_user,
+    least,
+    lives,
+    message,
+    resident,
+    running,
+    until,
+)
 
 STATEMENTS = int(os.environ.get("TIDEMILL_STATEMENTS", "0"))
 FROM = int(os.environ.get("TIDEMILL_STATEMENTS_FROM", "0"))
@@ -212,7 +223,8 @@ UNENDING = [
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_beside_them(tmp_path, number):
     """However long they would go on, and however many wait."""
-    with running(tmp_path, "--state", "state", "--drain-seconds-max", "1") as server, ExitStack() as asking:
+    options = ("--state", "state", "--drain-seconds-max", "1", "--query-seconds-max", "600")
+    with running(tmp_path, *options) as server, ExitStack() as asking:
         assert server.call("deposit", {"account": "ada", "amount": 1})[0] == 200
         assert server.ask("POST", "/query", "select 1 as one")[0] == 200
         helpers = server.query_processes()
@@ -225,7 +237,7 @@ def test_a_signal_ends_the_server_beside_them(tmp_path, number):
             one.send(message(b"Q", content + b"\0"))
         time.sleep(0.5)
         begun = time.monotonic()
-        code = server.end(number, 20)
+        code = server.end(number, WAIT_SECONDS)
         took = time.monotonic() - begun
         assert code == 0, f"{code} after {took:.1f} s: {server.said()}"
         until(lambda: not any(lives(helper) for helper in helpers))
