@@ -48,7 +48,9 @@ def load(server):
 
 
 def accounts(server):
-    return [json.loads(line)["id"] for line in server.ask("GET", "/tables/accounts")[1].splitlines()]
+    return [
+        json.loads(line)["id"] for line in server.ask("GET", "/tables/accounts", timeout=WAIT_SECONDS)[1].splitlines()
+    ]
 
 
 def sunk(folder):
