@@ -195,6 +195,12 @@ pub fn texts() -> History {
     expressions.extend([Function::StartsWith, Function::EndsWith, Function::Contains].map(|f| call(f, both())));
     expressions.extend(COMPARISONS.map(|op| compare(op, event("a"), event("b"))));
     expressions.push(add(event("a"), event("b")));
+    // White space parts a text where the separator is None.
+    let maybe = || {
+        let condition = Box::new(compare(CompareOp::Eq, event("b"), text("")));
+        let (then, otherwise) = (Box::new(literal(Value::Null)), Box::new(event("b")));
+        Expr::from(ExprNode::IfElse { condition, then, otherwise })
+    };
     let ends = [(0, i64::MAX), (1, 3), (-3, -1), (2, 1), (i64::MIN, i64::MAX), (100, i64::MIN)];
     for (start, end) in ends {
         let places = || [int(start), int(end)];
@@ -205,6 +211,7 @@ pub fn texts() -> History {
         expressions.push(call(Function::At, [event("a"), int(place)]));
         expressions.push(call(Function::SplitPart, [event("a"), event("b"), int(-1), int(place)]));
         expressions.push(call(Function::SplitPart, [event("a"), literal(Value::Null), int(1), int(place)]));
+        expressions.push(call(Function::SplitPart, [event("a"), maybe(), int(-1), int(place)]));
     }
     for most in [-1, 0, 1, 2, i64::MAX, i64::MIN] {
         let replaced = || [event("a"), event("b"), text("é-"), int(most)];
@@ -212,6 +219,7 @@ pub fn texts() -> History {
         expressions.push(call(Function::Replace, [event("a"), text(""), event("b"), int(most)]));
         expressions.push(call(Function::SplitCount, [event("a"), event("b"), int(most)]));
         expressions.push(call(Function::SplitCount, [event("a"), literal(Value::Null), int(most)]));
+        expressions.push(call(Function::SplitCount, [event("a"), maybe(), int(most)]));
         expressions.push(call(Function::SplitPart, [event("a"), literal(Value::Null), int(most), int(0)]));
     }
     expressions.extend([0, 5, i64::MIN, i64::MAX].map(|width| call(Function::Zfill, [event("a"), int(width)])));

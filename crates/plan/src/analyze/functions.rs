@@ -1,6 +1,7 @@
 //! Typing of built-in functions.
 
 use super::coerce::constant;
+use super::expressions::boolean;
 use super::fault::{Checked, Fault};
 use super::limits::TOO_MUCH_MEMORY;
 use super::scope::Scope;
@@ -27,22 +28,12 @@ impl Scope<'_> {
             Function::At => self.text_call(surface, TextCall::At, exactly::<2>(surface, arguments)?),
             Function::Zfill => self.text_call(surface, TextCall::Zfill, exactly::<2>(surface, arguments)?),
             Function::SplitPart => {
-                let [text, separator, most, index] = exactly::<4>(surface, arguments)?;
-                match separator.node {
-                    ExprNode::Literal(Value::Null) => {
-                        self.text_call(surface, TextCall::SpacedPart, &[text.clone(), most.clone(), index.clone()])
-                    }
-                    _ => self.text_call(surface, TextCall::Part, arguments),
-                }
+                exactly::<4>(surface, arguments)?;
+                self.split(surface, [TextCall::Part, TextCall::SpacedPart], arguments)
             }
             Function::SplitCount => {
-                let [text, separator, most] = exactly::<3>(surface, arguments)?;
-                match separator.node {
-                    ExprNode::Literal(Value::Null) => {
-                        self.text_call(surface, TextCall::SpacedParts, &[text.clone(), most.clone()])
-                    }
-                    _ => self.text_call(surface, TextCall::Parts, arguments),
-                }
+                exactly::<3>(surface, arguments)?;
+                self.split(surface, [TextCall::Parts, TextCall::SpacedParts], arguments)
             }
             Function::Sqrt => self.math(surface, MathOp::Sqrt, exactly::<1>(surface, arguments)?),
             Function::Fmod => self.math(surface, MathOp::Fmod, exactly::<2>(surface, arguments)?),
@@ -237,6 +228,26 @@ impl Scope<'_> {
             _ => Type::Str,
         };
         Ok(Typed { ty: ty.into(), node: Node::TextCall { op, arguments: typed, reason } })
+    }
+
+    /// Types a question for the parts of a text: by a separator, or by white space where that is None, as it is written or as it
+    /// turns out to be.
+    fn split(&mut self, surface: &Expr, [by_text, by_space]: [TextCall; 2], arguments: &[Expr]) -> Checked<Typed> {
+        let [text, separator, rest @ ..] = arguments else { unreachable!("they were counted") };
+        let spaced: Vec<Expr> = std::iter::once(text).chain(rest).cloned().collect();
+        let given = self.expression(separator)?;
+        if given.ty.ty == Type::Null {
+            return self.text_call(surface, by_space, &spaced);
+        }
+        if !given.ty.nullable {
+            return self.text_call(surface, by_text, arguments);
+        }
+        let present = Expr { node: ExprNode::OrZero(Box::new(separator.clone())), span: separator.span };
+        let parted: Vec<Expr> = [text.clone(), present].into_iter().chain(rest.iter().cloned()).collect();
+        let condition = Box::new(boolean(Node::IsNull(Box::new(given))));
+        let then = Box::new(self.text_call(surface, by_space, &spaced)?);
+        let otherwise = Box::new(self.text_call(surface, by_text, &parted)?);
+        Ok(Typed { ty: then.ty, node: Node::IfElse { condition, then, otherwise } })
     }
 
     /// A text that is not empty.

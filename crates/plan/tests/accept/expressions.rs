@@ -191,6 +191,12 @@ fn functions_of_texts() {
     check(text().call(Replace, [literal(""), literal("c"), literal(-1)]), Type::Str, &["too much memory"]);
     check(text().call(Replace, [literal("a"), text(), literal(2)]), Type::Str, &["too much memory"]);
     check(text().call(SplitCount, [none(), literal(-1)]), Type::Int, &[]);
+    // White space parts it where the separator is None.
+    check(
+        text().call(SplitCount, [event("maybe_text"), literal(-1)]),
+        Type::Int,
+        &["empty separator in len(ev.text.split(ev.maybe_text))"],
+    );
     check(
         text().call(SplitPart, [text(), literal(2), literal(-1)]),
         Type::Str,
