@@ -319,7 +319,7 @@ impl Changes {
                 self.refuse(format!("table {name}: {} is {was} in the state, and {is} in the program", column.name));
             }
         }
-        self.expiry(old, new);
+        self.expiry(old, new, &from);
         let goes = |c: usize| !from.contains(&Some(c)) && !old.key.contains(&c);
         for column in (0..old.columns.len()).filter(|&c| goes(c)).map(|c| &old.columns[c]) {
             self.drop(format!("table {name}: {}: {} is in the state, not in the program", column.name, column.ty));
@@ -330,10 +330,25 @@ impl Changes {
     }
 
     /// The time at which rows expire. Rows of a state keep the time that their last write has given them; those that were never given
-    /// one have none.
-    fn expiry(&mut self, old: &Table, new: &Table) {
+    /// one have none. `from`: the column that each column takes over.
+    fn expiry(&mut self, old: &Table, new: &Table, from: &[Option<usize>]) {
         let name = &old.name;
+        let position = |table: &Table, name: &str| table.columns.iter().position(|column| column.name == name);
         match (&old.expire, &new.expire) {
+            (Some(Expire::At(was)), Some(Expire::At(is))) if let Some(column) = position(new, is) => {
+                let before = from[column].filter(|before| position(old, was) == Some(*before));
+                match before.map(|before| conversion_of(&old.columns[before], &new.columns[column])) {
+                    Some(None) => {}
+                    Some(Some(_)) => self.refuse(format!(
+                        "table {name}: rows expire by {is}, which a function converts, and those in the state keep the \
+                         time of before: convert it in a column of another name"
+                    )),
+                    None => self.refuse(format!(
+                        "table {name}: rows expire by {was} in the state, and by {is} in the program, which is not that \
+                         column: those in the state are not looked up by it"
+                    )),
+                }
+            }
             (was, is) if was == is => {}
             (_, Some(Expire::At(column))) => self.refuse(format!(
                 "table {name}: rows expire by {column} in the program, and those in the state are not looked up by it"
@@ -553,6 +568,47 @@ mod tests {
         assert_eq!(from([("id", None), ("c", Some("b")), ("b", Some("a"))]), [Some(0), Some(2), Some(1)]);
         // Both names are there: nothing says that they were exchanged since.
         assert_eq!(from([("id", None), ("a", Some("b")), ("b", Some("a"))]), [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn rows_expire_by_the_column_by_which_they_did() {
+        use tidemill_plan::build::{PlanBuilder, literal};
+        let table = |names: [(&str, Option<&str>); 2], by: &str, converts: bool| {
+            let plan = PlanBuilder::new("p").source("s", |s| s.event_time("at", Type::Int)).table("t", |t| {
+                let t = names.iter().fold(t.key("id", Type::Int), |t, (name, was)| {
+                    let t = t.column_or(*name, Type::Int, Value::Int(0));
+                    let t = was.iter().fold(t, |t, was| t.was(*was));
+                    if converts && *name == by { t.convert(Type::Int, Vec::new(), literal(1)) } else { t }
+                });
+                t.expire(Expire::At(by.into()))
+            });
+            tidemill_plan::analyze(&plan.build()).expect("it is sound").tables.raw.remove(0)
+        };
+        let refused = |new: &Table| {
+            let mut changes = Changes::default();
+            changes.table(&table([("until", None), ("other", None)], "until", false), new);
+            changes.refused
+        };
+        // Under another name it is the same column.
+        assert!(refused(&table([("till", Some("until")), ("other", None)], "till", false)).is_empty());
+        assert!(refused(&table([("until", None), ("other", None)], "until", false)).is_empty());
+        let another = |was: &str, is: &str| {
+            vec![format!(
+                "table t: rows expire by {was} in the state, and by {is} in the program, which is not that column: those \
+                 in the state are not looked up by it"
+            )]
+        };
+        assert_eq!(refused(&table([("until", None), ("other", None)], "other", false)), another("until", "other"));
+        // The name is another column's now.
+        let moved = table([("till", Some("until")), ("until", Some("other"))], "until", false);
+        assert_eq!(refused(&moved), another("until", "until"));
+        assert_eq!(
+            refused(&table([("till", Some("until")), ("other", None)], "till", true)),
+            [
+                "table t: rows expire by till, which a function converts, and those in the state keep the time of before: \
+                 convert it in a column of another name"
+            ]
+        );
     }
 
     #[test]
