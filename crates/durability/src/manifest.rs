@@ -194,6 +194,9 @@ pub struct AnswerBlock {
     pub expires: i64,
     /// The block that holds the answers.
     pub block: Block,
+    /// The sources whose answers runs of keys have since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<String>,
 }
 
 /// The last events of a stream.

@@ -1,5 +1,8 @@
 //! The answers that checkpoints of versions before 11 have, as blocks, which are read and not written any more.
 //!
+//! A block stays while it has answers of sources that keep none now, as a later version of the program may keep them. The next checkpoint
+//! has the others as runs, so the block says which these are: read again, they would stand before calls that have the same keys since.
+//!
 //! ```text
 //! pages   = n, n × (source's name, calls: n, n × call, batch of commits, batch of aborts)
 //! call    = epoch, key, arguments:8, called:8, outcome
@@ -11,25 +14,33 @@ use super::{Form, Page, Remembering};
 use crate::encoding::{Malformed, Reader, read_batch, read_key};
 use arrow_array::RecordBatch;
 use std::sync::Arc;
-use tidemill_durability::{Block, StateDirectory, StateError};
+use tidemill_durability::{AnswerBlock, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_stages::finish::answers::{Answers, Outcome};
 
-/// Reads a block of answers, and whether it has those of these sources alone.
-pub(crate) fn read_blocks(
+/// Reads the answers of these sources in a block; and the block as the next checkpoint has it, if it has answers of others.
+pub(crate) fn read_block(
     directory: &StateDirectory,
     remembering: &[Remembering],
-    block: &Block,
-) -> Result<(Vec<Page>, bool), StateError> {
-    let text = directory.blocks().read(block, "answers of calls")?;
-    read_pages(&mut Reader(&text), remembering).map_err(|Malformed(reason)| {
+    answers: &AnswerBlock,
+) -> Result<(Vec<Page>, Option<AnswerBlock>), StateError> {
+    let text = directory.blocks().read(&answers.block, "answers of calls")?;
+    let mut taken = answers.taken.clone();
+    let (pages, is_over) = read_pages(&mut Reader(&text), remembering, &mut taken).map_err(|Malformed(reason)| {
         StateError::Refused(format!("a checkpoint's answers of calls do not read: {reason}"))
-    })
+    })?;
+    Ok((pages, (!is_over).then(|| AnswerBlock { taken, ..answers.clone() })))
 }
 
-fn read_pages(reader: &mut Reader<'_>, remembering: &[Remembering]) -> Result<(Vec<Page>, bool), Malformed> {
-    let (mut pages, mut is_whole) = (Vec::new(), true);
+/// Reads the pages of these sources, but for those that were taken before; returns whether the block has no others. Adds the sources
+/// of the pages to `taken`.
+fn read_pages(
+    reader: &mut Reader<'_>,
+    remembering: &[Remembering],
+    taken: &mut Vec<String>,
+) -> Result<(Vec<Page>, bool), Malformed> {
+    let (mut pages, mut is_over, taken_before) = (Vec::new(), true, taken.clone());
     for _ in 0..reader.number()? {
         let name = reader.text()?;
         let (mut keys, mut epochs, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
@@ -56,21 +67,24 @@ fn read_pages(reader: &mut Reader<'_>, remembering: &[Remembering]) -> Result<(V
         if (rows(&committed), rows(&aborted)) != (commits as usize, aborts as usize) {
             return Err(Malformed("answers are missing".into()));
         }
+        if taken_before.contains(&name) {
+            continue;
+        }
         let form = Form::new(returns, shows);
-        let Some(of) = remembering.iter().find(|of| of.name == name) else {
-            // The source keeps none now; a later version of the program may.
-            is_whole = false;
+        let of = remembering.iter().find(|of| of.name == name);
+        let Some((of, input)) = of.and_then(|of| Some((of, of.input?))) else {
+            // The source keeps no answers of calls now; a later version of the program may.
+            is_over = false;
             continue;
         };
+        if !taken.contains(&name) {
+            taken.push(name);
+        }
         let (is_of_now, form) = (form.is_as(&of.form), Arc::new(form));
-        let Some(input) = of.input else {
-            is_whole = false;
-            continue;
-        };
         let answers = Arc::new(Answers { input, outcomes, committed, aborted, untaken });
         pages.push(Page { source: of.source, keys, epochs, answers, form, is_of_now });
     }
-    Ok((pages, is_whole))
+    Ok((pages, is_over))
 }
 
 /// Returns the place of a reason, which is added where it is new.
@@ -117,28 +131,56 @@ mod tests {
     fn written() -> Vec<u8> {
         let mut text = Vec::new();
         number(&mut text, 1);
-        bytes(&mut text, b"deposits");
-        number(&mut text, 2);
+        write_page("deposits", &mut text);
+        text
+    }
+
+    fn write_page(source: &str, text: &mut Vec<u8>) {
+        bytes(text, source.as_bytes());
+        number(text, 2);
         for (epoch, outcome) in [(7, 1), (9, 3)] {
             let key = CallKey { event: 0, key: format!("ada\nkey {epoch}"), arguments: 5, called: epoch as i64 };
-            write_key(epoch, &key, &mut text);
+            write_key(epoch, &key, text);
             text.push(outcome);
         }
-        bytes(&mut text, b"left out by a filter");
-        bytes(&mut text, &serde_json::to_vec(&schema("balance")).expect("plain data"));
+        bytes(text, b"left out by a filter");
+        bytes(text, &serde_json::to_vec(&schema("balance")).expect("plain data"));
         text.push(1);
-        BatchCodec::default().write(&batch_of(&schema("balance"), &[vec![Value::Int(12)]]), &mut text);
-        bytes(&mut text, &serde_json::to_vec(&schema("reason")).expect("plain data"));
+        BatchCodec::default().write(&batch_of(&schema("balance"), &[vec![Value::Int(12)]]), text);
+        bytes(text, &serde_json::to_vec(&schema("reason")).expect("plain data"));
         text.push(0);
-        text
+    }
+
+    /// Reads answers of sources; returns the number of pages, and whether the block has no others.
+    fn read(text: &[u8], names: &[&str], taken: &mut Vec<String>) -> (usize, bool) {
+        let remembering: Vec<Remembering> = names.iter().map(|name| source(name, "balance")).collect();
+        let (pages, is_over) = read_pages(&mut Reader(text), &remembering, taken).expect("it reads");
+        (pages.len(), is_over)
+    }
+
+    #[test]
+    fn answers_that_runs_have_since_are_not_read_again() {
+        let mut text = Vec::new();
+        number(&mut text, 3);
+        ["deposits", "payments", "deposits"].iter().for_each(|name| write_page(name, &mut text));
+        let mut taken = Vec::new();
+        assert_eq!(read(&text, &["deposits"], &mut taken), (2, false));
+        assert_eq!(taken, ["deposits"]);
+        assert_eq!(
+            read(&text, &["deposits"], &mut taken),
+            (0, false),
+            "runs have them, and later calls with these keys"
+        );
+        assert_eq!(read(&text, &["deposits", "payments"], &mut taken), (1, true));
+        assert_eq!(read(&text, &[], &mut taken), (0, true));
     }
 
     #[test]
     fn answers_of_version_10_are_read() {
-        let (pages, is_whole) =
-            read_pages(&mut Reader(&written()), &[source("deposits", "balance")]).expect("it reads");
+        let (pages, is_over) =
+            read_pages(&mut Reader(&written()), &[source("deposits", "balance")], &mut Vec::new()).expect("it reads");
         let [page] = &pages[..] else { panic!("{pages:?}") };
-        assert!(is_whole && page.source == 3 && page.is_of_now(0) && page.is_of_now(1));
+        assert!(is_over && page.source == 3 && page.is_of_now(0) && page.is_of_now(1));
         assert_eq!((&page.keys[0].key[..], page.keys[1].called, &page.epochs[..]), ("ada\nkey 7", 9, &[7, 9][..]));
         assert_eq!(page.answers.outcomes, [Outcome::Committed(0), Outcome::Untaken(0)]);
         assert_eq!(page.answers.untaken, ["left out by a filter"]);
@@ -148,10 +190,10 @@ mod tests {
 
     #[test]
     fn answers_in_another_form_and_of_another_source_are_told_apart() {
-        let (pages, is_whole) = read_pages(&mut Reader(&written()), &[source("deposits", "amount")]).expect("it reads");
-        assert!(is_whole && !pages[0].is_of_now(0) && pages[0].is_of_now(1));
-        let (pages, is_whole) =
-            read_pages(&mut Reader(&written()), &[source("payments", "balance")]).expect("it reads");
-        assert!(!is_whole && pages.is_empty());
+        let (text, mut taken) = (written(), Vec::new());
+        let (pages, is_over) =
+            read_pages(&mut Reader(&text), &[source("deposits", "amount")], &mut taken).expect("it reads");
+        assert!(is_over && !pages[0].is_of_now(0) && pages[0].is_of_now(1));
+        assert_eq!(read(&text, &["payments"], &mut Vec::new()), (0, false));
     }
 }

@@ -19,7 +19,7 @@ mod values;
 pub use look_up::{KeyReader, LookUp, LookedUp};
 pub use runs::{KeyMerge, KeyRuns, user_of};
 
-pub(crate) use blocks::read_blocks;
+pub(crate) use blocks::read_block;
 
 use crate::begin_run::BeginRun;
 use arrow_array::{RecordBatch, UInt32Array};
@@ -241,9 +241,9 @@ impl Pages {
             && !directory.planted().is(Bug::CheckpointForgetsAnswers)
         {
             for answers in &checkpoint.answers {
-                let (pages, is_whole) = read_blocks(directory, &remembering, &answers.block)?;
+                let (pages, left) = read_block(directory, &remembering, answers)?;
                 pages.into_iter().for_each(|page| kept.add(Arc::new(page)));
-                kept.blocks.extend((!is_whole).then(|| answers.clone()));
+                kept.blocks.extend(left);
             }
             let is_kept = |run: &&KeyRun| remembering.iter().any(|of| of.name == run.source);
             kept.others = checkpoint.keys.iter().filter(|run| !is_kept(run)).cloned().collect();
