@@ -147,6 +147,8 @@ pub enum Bug {
     AnswersUnsynced,
     /// A run that goes on takes calls before the tick of its clock.
     FirstCallBeforeTick,
+    /// A run that goes on lets calls pass before the tick of its clock that an earlier run has logged and no epoch had.
+    HeldCallBeforeTick,
     /// The first calls wait for a split that may be silent for ever.
     CallWaitsWithoutIdle,
     /// The log does not have the order between the sources of what was sent.

@@ -50,6 +50,8 @@ pub struct Intake<'a> {
     pub(crate) on: &'a Shared,
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) session: SessionState,
+    /// A flag: whether calls that the gate holds wait for the tick of a clock.
+    pub(crate) calls_wait: bool,
     pub(crate) idle: &'a mut Idle,
     pub(crate) keys: &'a mut KeysAtGate,
     pub(crate) ahead: &'a Ahead,
@@ -115,7 +117,7 @@ impl Intake<'_> {
         let is_over = |gate: &Gate, source| gate.has_ended(source) || gate.has_paused(source);
         let (inputs, gate) = (&self.inputs, &self.gate);
         let goes_on = |source| !inputs.is_clock(source) && !is_over(gate, source);
-        if self.session.is_open || self.inputs.watches() || (0..count).any(goes_on) {
+        if self.session.is_open || self.calls_wait || self.inputs.watches() || (0..count).any(goes_on) {
             return;
         }
         if !self.session.is_there && (0..count).all(|source| inputs.is_clock(source)) {

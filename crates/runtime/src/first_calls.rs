@@ -1,7 +1,7 @@
 //! The first calls of a run that goes on with clocks: time goes on before them.
 //!
 //! A run that was down has missed ticks, and a call that it let through at once would run at the time of the end: it would find
-//! what has expired since. So the gate takes no call before each clock has given the tick that is due, and all that may pass with
+//! what has expired since. So the gate takes no call, and lets none pass that it holds since an earlier run, before each clock has given the tick that is due, and all that may pass with
 //! it has passed, with closes and wakes (`docs/formalism.md`, "First calls"). A clock whose next tick is not due yet says
 //! so ([`FromSource::UpToDate`](crate::inputs::FromSource)).
 //!
@@ -10,8 +10,9 @@
 //!
 //! # Invariant
 //!
-//! The order of calls, and of events that are sent without event time, stays: those that wait do so in one queue. Nothing else
-//! waits for them.
+//! The order of calls, and of events that are sent without event time, stays: first come those that the gate holds, which an earlier
+//! run has logged and no epoch had; then those that wait in one queue. Nothing else waits for them. Where the run ends before, they
+//! stay as they are.
 
 use crate::idle::Idle;
 use crate::inputs::Inputs;
@@ -59,10 +60,11 @@ impl FirstCalls {
         FirstCalls { stage: Stage::Over, begun: 0, looks: 0, planted: Planted::default() }
     }
 
-    /// Begins the state of a run that goes on, when input is first taken.
-    pub fn begin(gate: &Gate, inputs: &Inputs, now: u64, planted: Planted) -> FirstCalls {
+    /// Begins the state of a run that goes on, when input is first taken. `has_session`: whether calls may come.
+    pub fn begin(gate: &Gate, inputs: &Inputs, now: u64, planted: Planted, has_session: bool) -> FirstCalls {
+        let has_calls = has_session || gate.holds_sent();
         let has_clock = (0..inputs.len()).any(|split| inputs.is_clock(split) && !gate.has_ended(split));
-        let waits = has_clock && gate.shown().is_some() && !planted.is(Bug::FirstCallBeforeTick);
+        let waits = has_calls && has_clock && gate.shown().is_some() && !planted.is(Bug::FirstCallBeforeTick);
         FirstCalls { stage: if waits { Stage::Waits } else { Stage::Over }, begun: now, looks: 0, planted }
     }
 
@@ -76,6 +78,11 @@ impl FirstCalls {
         self.stage == Stage::Waits
     }
 
+    /// Returns whether the calls wait that the gate holds.
+    pub fn held_wait(&self) -> bool {
+        self.waits() && !self.planted.is(Bug::HeldCallBeforeTick)
+    }
+
     /// Looks whether time has gone on. `passes`: whether something may pass, or is due, that has not been cut. Returns when to
     /// look again, if nothing happens before.
     pub fn look(&mut self, gate: &Gate, inputs: &Inputs, idle: &Idle, passes: bool, on: &Shared) -> Option<u64> {
@@ -83,7 +90,7 @@ impl FirstCalls {
             return None;
         }
         match self.held(gate, inputs, idle) {
-            _ if on.control.ends() => self.end(on),
+            _ if on.control.ends() => *on.control.held_time.lock() = None,
             Held::Nothing if !passes => self.end(on),
             Held::Nothing | Held::Clock => {}
             Held::Split(split, after) => return self.held_by(split, after, inputs, on),

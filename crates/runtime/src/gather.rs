@@ -321,6 +321,7 @@ impl Gatherer {
             inputs: &mut self.inputs,
             feed,
             session,
+            calls_wait: self.first_calls.held_wait(),
             on: &self.on,
             pipeline: &self.pipeline,
             events_max,
@@ -366,7 +367,9 @@ impl Gatherer {
         let boundary = self.agenda.boundary(Times::of(&self.gate)).filter(|_| !self.gate.wakes_within());
         let is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
         let passes = is_due || self.gate.has_wakes() || self.gate.ready(1) > 0;
-        self.first_calls.look(&self.gate, &self.inputs, &self.idle, passes, &self.on)
+        let until = self.first_calls.look(&self.gate, &self.inputs, &self.idle, passes, &self.on);
+        self.gate.wait_sent(self.first_calls.held_wait());
+        until
     }
 
     /// Returns, at the end of time, the first boundary at which something may be due.

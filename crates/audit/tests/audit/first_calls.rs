@@ -11,15 +11,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_audit::verify;
 use tidemill_connect::System;
-use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
+use tidemill_durability::{Bug, Identity, Open, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_histories::Random;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, SourceBuilder, aborted, cell, committed, event, literal, named};
 use tidemill_plan::{Plan, Program, StreamRef, analyze};
 use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, HeldTime, IoFailure, Logging, Next, Options, Reply, Request, Resumed,
-    RunError, SentSource, Session, SessionError, Source, SourceBatch,
+    Durability, DurabilityOptions, Engine, EpochSize, HeldTime, IoFailure, Logging, Next, Options, Reply, Request,
+    Resumed, RunError, SentSource, Session, SessionError, Source, SourceBatch,
 };
 use tidemill_sim::{Fault, SimStorage};
 
@@ -116,6 +116,7 @@ struct How {
     delay: Duration,
     /// The time without input after which the other source holds nothing back.
     idle: Option<Duration>,
+    epoch: EpochSize,
     planted: Planted,
 }
 
@@ -128,10 +129,13 @@ struct World {
 
 impl World {
     fn new(seed: u64, orders: bool) -> World {
-        let plan = plan(orders);
-        let program = analyze(&plan).expect("a right plan");
         let machine = SimStorage::new(seed);
         machine.create_directory(Path::new("out")).expect("no fault");
+        World::on(machine, plan(orders))
+    }
+
+    fn on(machine: SimStorage, plan: Plan) -> World {
+        let program = analyze(&plan).expect("a right plan");
         World { plan, program, machine, now: Arc::new(AtomicI64::new(10)) }
     }
 
@@ -155,7 +159,7 @@ impl World {
         let options = DurabilityOptions { savepoint: Some("start".into()), ..DurabilityOptions::default() };
         let idle = vec![None, None, None, how.idle];
         let request = Request {
-            options: Options { workers: 2, ..Options::default() },
+            options: Options { workers: 2, epoch: how.epoch, ..Options::default() },
             durability: Some(Durability { directory, options }),
             idle: if sources.len() > 3 { idle } else { Vec::new() },
             ..Request::new(sources, sinks, Arc::new(System::new()))
@@ -307,4 +311,78 @@ fn a_source_holds_the_first_calls_for_as_long_as_it_may_be_silent() {
     let said = session.control().take_remarks();
     assert_eq!(said, [HeldTime { source: "orders".into(), split: None, calls_wait: idle }.to_string()]);
     session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
+}
+
+/// The calls that are sent together, of which an epoch takes two.
+const TOGETHER: i64 = 12;
+
+/// Returns a plan whose outputs are the rows alone.
+fn without_sinks() -> Plan {
+    Plan { sinks: Vec::new(), ..plan(false) }
+}
+
+/// Returns the disk after a life that took calls together and was killed, and the number of its events before these.
+fn killed_after_calls() -> (SimStorage, u64) {
+    let world = World::on(SimStorage::new(1), without_sinks());
+    let session = world.start(How { epoch: EpochSize::Events(2), ..How::default() }).expect("it starts");
+    let mut before = 2;
+    while world.call(&session, "put", 0, PATIENCE).expect("it is answered") < Some(10) {
+        before += 1;
+    }
+    let puts = session.procedure("put").expect("it can be called");
+    let stream = world.program.sources().nth(puts.source).expect("a source");
+    let ids: Vec<Vec<Value>> = (1..=TOGETHER).map(|id| vec![Value::Int(id)]).collect();
+    let mut calling = session.call(&puts, &batch_of(&stream.brought(), &ids), None).expect("there is room");
+    let (mut answered, until) = (0, Some(Instant::now() + PATIENCE));
+    while answered < TOGETHER as usize {
+        answered += calling.next(until).expect("it is answered").expect("the run goes on").len();
+    }
+    world.machine.kill_power();
+    let _ = session.close(&mut || {}).expect("it is closed once");
+    world.machine.kill();
+    (world.machine, before)
+}
+
+/// Goes on after a crash that left so many bytes of the log; the clock shows a later time, late. Returns by the time at which they ran the
+/// numbers of the calls that were sent together, and how many of them the replay had.
+fn goes_on_after(crashed: &SimStorage, log: &Path, bytes: u64, before: u64, planted: Planted) -> ([u64; 2], u64) {
+    let world = World::on(crashed.copy(), without_sinks());
+    world.machine.open(log, Open::Append).and_then(|file| file.truncate(bytes)).expect("no fault");
+    world.now.fetch_add(10 * HOLD, Ordering::AcqRel);
+    let how = How { delay: Duration::from_millis(20), planted, epoch: EpochSize::Events(2), ..How::default() };
+    let session = world.start(how).expect("it starts again");
+    assert_eq!(world.call(&session, "put", 0, PATIENCE).expect("it is answered"), Some(10 + 10 * HOLD));
+    let table = session.table("holds").expect("it is there");
+    let at = session.tables(&[table], Some(Instant::now() + PATIENCE)).expect("it is answered");
+    let schema = Schema::scalars(["id", "until", "state"].map(|name| (name, Type::Int.into())));
+    let mut ran = [0, 0];
+    for row in rows(&at.tables[0], &schema).iter().filter(|row| row[0] != Value::Int(0)) {
+        ran[usize::from(row[1] != Value::Int(10 + HOLD))] += 1;
+    }
+    let summary = session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
+    let replayed = summary.durability.expect("a durable run").replayed_events.saturating_sub(before);
+    let verified = verify(&open(&world.machine), Some("start"), &logged).expect("it is as the log has it");
+    assert!(verified.tables_compared, "{:?}", verified.notes);
+    (ran, replayed)
+}
+
+/// Calls that were taken, so that the log has them, and that no epoch had when the process was killed: they run after the replay,
+/// and not before the tick.
+#[test]
+fn calls_that_the_gate_held_at_a_crash_wait_for_the_tick() {
+    let (crashed, before) = killed_after_calls();
+    let logs: Vec<_> = crashed.files().into_iter().filter(|(path, _)| path.starts_with("state/log")).collect();
+    let (log, whole) = logs.last().expect("it has a log");
+    let mut random = Random::new(1);
+    let (mut held, mut found) = (0, false);
+    // An entry of the log has the calls, and those after it nothing but what passes.
+    for bytes in (1..20).map(|part| whole.len() - part * 40 - random.below(40)) {
+        let ([early, late], replayed) = goes_on_after(&crashed, log, bytes as u64, before, Planted::default());
+        assert_eq!(early, replayed, "after {bytes} bytes of the log a call ran before the tick");
+        held += late;
+        let planted = Planted::new(Bug::HeldCallBeforeTick);
+        let ([early, _], replayed) = goes_on_after(&crashed, log, bytes as u64, before, planted);
+        found |= early > replayed;
+    }
+    assert!(held > 0 && found, "{held} calls were held");
 }

@@ -149,9 +149,10 @@ impl Gatherer {
 
     /// Begins to take new events.
     fn take_input(&mut self) -> Result<Progress, RunError> {
-        if let Some(durable) = self.durable.as_ref().filter(|_| self.session.is_some()) {
-            let now = self.on.environment.now();
-            self.first_calls = FirstCalls::begin(&self.gate, &self.inputs, now, durable.side.planted);
+        if let Some(durable) = &self.durable {
+            let (now, planted, has_session) = (self.on.environment.now(), durable.side.planted, self.session.is_some());
+            self.first_calls = FirstCalls::begin(&self.gate, &self.inputs, now, planted, has_session);
+            self.gate.wait_sent(self.first_calls.held_wait());
         }
         self.on.control.ready.store(true, Ordering::Release);
         self.go_on(Phase::Room)

@@ -135,7 +135,7 @@ impl AtGate {
             Message::Calls(sent) => !sent.are_pushed || !gate.has_time(sent.source),
             Message::Records(source, ..) | Message::End(source) => !gate.has_time(*source),
             Message::Punctuation(..) | Message::Idle(_) => false,
-            Message::Ask(_) => !self.waiting.is_empty(),
+            Message::Ask(_) => !self.waiting.is_empty() || gate.holds_sent(),
         }
     }
 

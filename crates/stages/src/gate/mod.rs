@@ -95,6 +95,8 @@ pub struct Gate {
     batches: Vec<BatchStream>,
     /// The sent events among those that are held.
     sent: SentOrder,
+    /// A flag: whether all of these wait, as time has to go on before them.
+    sent_waits: bool,
     /// The time and split of the last event that has passed in this run.
     passed: Option<(Option<i64>, SplitPlace)>,
     /// No event of this time or a later one may pass before what is due then.
@@ -131,6 +133,7 @@ impl Gate {
             lates,
             batches,
             sent: SentOrder::default(),
+            sent_waits: false,
             passed: None,
             boundary: None,
             ran: None,
@@ -262,12 +265,23 @@ impl Gate {
         self.queues.iter().filter(has_time).filter_map(|queue| queue.last_time).max().max(self.ran)
     }
 
+    /// Returns whether sent events are held.
+    pub fn holds_sent(&self) -> bool {
+        self.sent.held() > 0
+    }
+
+    /// Says whether sent events wait, those that are held and those that come: none passes, but as an earlier cut had it.
+    pub fn wait_sent(&mut self, waits: bool) {
+        self.sent_waits = waits;
+    }
+
     /// Returns the number of sent events that may pass. Where some hold the time of their position, all wait until
     /// there is one, or none can come.
     pub fn sent_ready(&self) -> usize {
-        let waits = self.queues.iter().any(|queue| queue.filled.is_some())
-            && self.anchor().is_none()
-            && self.timed().any(|queue| !queue.ended || queue.held() > 0);
+        let waits = self.sent_waits
+            || self.queues.iter().any(|queue| queue.filled.is_some())
+                && self.anchor().is_none()
+                && self.timed().any(|queue| !queue.ended || queue.held() > 0);
         if waits { 0 } else { self.sent.held() }
     }
 
