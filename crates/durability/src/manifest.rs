@@ -224,7 +224,8 @@ pub struct KeptBlock {
 /// The key of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallKey {
-    /// The number of its event among those of its source, from 0.
+    /// The number of its event among those of its source, from 0. Of a push: that of the last event of the source that passes with it,
+    /// or [`CallKey::AT_ONCE`].
     pub event: u64,
     /// The key itself, with who calls.
     pub key: String,
@@ -232,6 +233,16 @@ pub struct CallKey {
     pub arguments: u64,
     /// The time at which it was called, microseconds since 1970.
     pub called: i64,
+}
+
+impl CallKey {
+    /// Stands for the event of a push of which nothing may pass.
+    pub const AT_ONCE: u64 = u64::MAX;
+
+    /// Returns whether its event has passed, where so many events of the source have.
+    pub fn has_passed(&self, passed: u64) -> bool {
+        self.event < passed || self.event == CallKey::AT_ONCE
+    }
 }
 
 /// A split of a source that has several.

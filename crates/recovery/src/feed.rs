@@ -48,9 +48,9 @@ impl LogFeed {
         self.intake.take_too_far(source, too_far);
     }
 
-    /// Takes the key of a call, which is of the batch that is taken next.
-    pub fn take_key(&mut self, source: usize, key: CallKey) {
-        self.intake.take_key(source, key);
+    /// Takes the key of a call, which is of the batch that is taken next, or of a push, which is that batch.
+    pub fn take_key(&mut self, source: usize, key: CallKey, is_pushed: bool) {
+        self.intake.take_key(source, key, is_pushed);
     }
 
     /// Takes a punctuation of a source.

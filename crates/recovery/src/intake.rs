@@ -69,11 +69,13 @@ struct OfSource {
     /// The keys of calls that have not passed the gate, in order; the last ones were taken since the last cut.
     keys: VecDeque<CallKey>,
     keys_since_cut: usize,
+    /// A flag: whether these are keys of pushes.
+    are_pushed: bool,
 }
 
 impl OfSource {
     fn forget_passed_keys(&mut self) {
-        while self.keys.pop_front_if(|key| key.event < self.passed).is_some() {}
+        while self.keys.pop_front_if(|key| key.has_passed(self.passed)).is_some() {}
     }
 
     /// Counts records that were taken.
@@ -211,9 +213,10 @@ impl Intake {
         of.too_far.extend(too_far.iter().map(|run| TooFar { before: before + run.before, ..*run }));
     }
 
-    /// Takes the key of a call.
-    pub fn take_key(&mut self, source: usize, key: CallKey) {
+    /// Takes the key of a call, or of a push: which events pass with that is known when the next epoch is cut.
+    pub fn take_key(&mut self, source: usize, key: CallKey, is_pushed: bool) {
         let of = &mut self.sources[source];
+        of.are_pushed = is_pushed;
         of.keys.push_back(key);
         of.keys_since_cut += 1;
     }
@@ -268,6 +271,10 @@ impl Intake {
             let too_far = std::mem::take(&mut of.too_far);
             let source = gate.source_of(s);
             let first_new = of.keys.len() - std::mem::take(&mut of.keys_since_cut);
+            if of.are_pushed {
+                let through = gate.passes_through(s).unwrap_or(CallKey::AT_ONCE);
+                of.keys.iter_mut().skip(first_new).for_each(|key| key.event = through);
+            }
             let keys = of.keys.iter().skip(first_new).cloned().collect();
             of.forget_passed_keys();
             SourceEntry {

@@ -41,7 +41,7 @@ impl Gatherer {
                 return Err(source_failed(&self.on, split, IoFailure::new(IS_ONE_STREAM)));
             }
             self.gate.stand(split, at.standing.clone(), durable.begun);
-            self.keys.restore_held(split, &at.keys);
+            self.keys.restore(split, &at.keys);
         }
         sources.resize_with(self.inputs.len(), Default::default);
         let replays: Vec<bool> = (0..sources.len()).map(|source| self.inputs.replays(source)).collect();

@@ -363,7 +363,7 @@ impl CallsTo<'_> {
             let Some(key) = key else { continue };
             let key = CallKey { event, ..key.clone() };
             if let Some(feed) = &mut self.feed {
-                feed.take_key(sent.source, key.clone());
+                feed.take_key(sent.source, key.clone(), sent.are_pushed);
             }
             keys.hold(sent.source, key);
         }

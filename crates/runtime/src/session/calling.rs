@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Sends events to a source, all together, with a key: if it is known, as that of the same events, they are not taken again.
-    /// The outcome is one of [`Outcome::Silent`](crate::Outcome), with the epoch that has taken them, or [`Reply::Refused`](crate::Reply). None
+    /// The outcome is one of [`Outcome::Silent`](crate::Outcome), with the epoch that has the last of them that could pass when they were taken, or [`Reply::Refused`](crate::Reply). None
     /// is given before the run is over where nothing makes an epoch of what was sent, as a question does ([`Session::ask`]).
     /// [`SessionError::Timeout`]: there was no room, and nothing was sent.
     pub fn push(

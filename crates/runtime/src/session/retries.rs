@@ -450,12 +450,19 @@ fn again(page: &Page, at: usize, caller: &Caller) {
     }
 }
 
+/// The key of a push. It is answered with the epoch that has the last of the events which may pass when it is taken.
+struct Pushed {
+    key: CallKey,
+    /// A flag: whether no epoch was cut since it came, so that the number of that event is not known.
+    is_new: bool,
+}
+
 /// The keys of the calls whose events the gate holds.
 pub struct KeysAtGate {
     /// The keys of each source's held calls in the order of their events, by source.
     held: BTreeMap<usize, VecDeque<CallKey>>,
-    /// The keys of pushes, by source, all of which the next epoch takes.
-    pushed: BTreeMap<usize, Vec<CallKey>>,
+    /// The keys of pushes, by source, in the order in which their last events pass.
+    pushed: BTreeMap<usize, VecDeque<Pushed>>,
     retries: Arc<Retries>,
 }
 
@@ -487,10 +494,14 @@ impl KeysAtGate {
         self.retries.looks(source, key)
     }
 
-    /// The gate is about to hold the event of a call, or the events of a push, whose first number the key has.
+    /// The gate is about to hold the event of a call, or the events of a push: which of these pass is known at the next cut.
     pub fn hold(&mut self, source: usize, key: CallKey) {
+        self.hold_as(source, key, true);
+    }
+
+    fn hold_as(&mut self, source: usize, key: CallKey, is_new: bool) {
         match self.is_of_pushes(source) {
-            true => self.pushed.entry(source).or_default().push(key),
+            true => self.pushed.entry(source).or_default().push_back(Pushed { key, is_new }),
             false => self.held.entry(source).or_default().push_back(key),
         }
     }
@@ -503,23 +514,25 @@ impl KeysAtGate {
     pub fn restore(&mut self, source: usize, keys: &[CallKey]) {
         for key in keys {
             self.retries.knows(source, key);
-            self.hold(source, key.clone());
+            self.hold_as(source, key.clone(), false);
         }
     }
 
-    /// The gate holds the events of calls that an earlier run took, as its checkpoint has them. That of a push was answered with
-    /// the epoch that took it.
-    pub fn restore_held(&mut self, source: usize, keys: &[CallKey]) {
-        if !self.is_of_pushes(source) {
-            self.restore(source, keys);
-        }
-    }
-
-    /// Asks an epoch that was just cut for the answers of the calls in it that have keys. It takes all that was pushed.
+    /// Asks an epoch that was just cut for the answers of the calls in it that have keys. It answers the pushes of which nothing may
+    /// pass any more.
     pub fn cut(&mut self, epoch: &mut Epoch, gate: &Gate) {
-        for (source, keys) in std::mem::take(&mut self.pushed) {
-            let rows = keys.into_iter().enumerate().collect();
-            self.retries.state.lock().cut.push_back(CutCalls { epoch: epoch.number, source, rows });
+        for (&source, pushed) in &mut self.pushed {
+            let through = gate.passes_through(source).unwrap_or(CallKey::AT_ONCE);
+            for Pushed { key, is_new } in pushed.iter_mut().filter(|pushed| pushed.is_new) {
+                (key.event, *is_new) = (through, false);
+            }
+            let mut rows = Vec::new();
+            while let Some(Pushed { key, .. }) = pushed.pop_front_if(|of| of.key.has_passed(gate.has_passed(source))) {
+                rows.push((rows.len(), key));
+            }
+            if !rows.is_empty() {
+                self.retries.state.lock().cut.push_back(CutCalls { epoch: epoch.number, source, rows });
+            }
         }
         for (&source, held) in &mut self.held {
             let Some(events) = &epoch.input.sources[source].events else { continue };

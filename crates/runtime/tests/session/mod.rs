@@ -3,6 +3,7 @@
 
 mod full;
 mod mixed;
+mod pushes;
 mod readers;
 mod savepoints;
 

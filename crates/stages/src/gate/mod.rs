@@ -440,6 +440,19 @@ impl Gate {
         queue.first_time().is_some_and(passes)
     }
 
+    /// Returns the number of the last event of a split that has passed, or that may pass now or once what is due before it has run;
+    /// none if there is none. Given the same input before a cut, it is the same after it.
+    pub fn passes_through(&self, split: usize) -> Option<u64> {
+        let queue = &self.queues[split];
+        let within = |limit| queue.segments.iter().map(|segment| segment.passing(limit)).sum();
+        let ready: usize = match queue.is_sent {
+            true if self.sent_ready() > 0 => queue.held(),
+            true => 0,
+            false => self.limit_of_marks(self.lowest(), split).map_or(0, within),
+        };
+        (queue.taken + ready as u64).checked_sub(1)
+    }
+
     /// Lets events pass into an epoch, with the late and bad records that may pass. Returns false, and lets nothing pass, if
     /// it would take more events of a source than are held.
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
