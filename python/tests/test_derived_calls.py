@@ -36,6 +36,48 @@ def put(ev, i=items.row("id", create=True)):
 """
 LEFT_OUT = "left out by a filter"
 
+READS = """
+import tidemill as tm
+
+class Rate(tm.Row):
+    pair: str = tm.key()
+    price: int = 0
+    least: int = 0
+
+class Owed(tm.Row):
+    id: str = tm.key()
+    total: int = 0
+
+class Quote(tm.Event):
+    pair: str
+    price: int
+    least: int = 0
+
+class Charge(tm.Event):
+    id: str
+    pair: str
+    pieces: int
+
+app = tm.App("rated")
+rates, owed = app.table(Rate), app.table(Owed)
+quotes, charges = app.requests(Quote), app.requests(Charge, remember="1h")
+
+@app.transaction(quotes)
+def quote(ev, r=rates.row("pair", create=True)):
+    r.price, r.least = ev.price, ev.least
+
+some = charges.filter(lambda c: c.pieces != 13)
+priced = some.map(lambda c, r: {"id": c.id, "pair": c.pair, "value": 100 // r.price * c.pieces}, r=rates.read("pair"))
+doubled = priced.map(lambda c: {"id": c.id, "pair": c.pair, "value": c.value * 2})
+dear = doubled.filter(lambda c, r: c.value >= r.least, r=rates.read("pair"))
+
+@app.transaction(dear)
+def charge(ev, o=owed.row("id", create=True)):
+    tm.require(ev.value < 1000, "too dear")
+    o.total += ev.value
+    return {"id": o.id, "value": ev.value, "total": o.total}
+"""
+
 
 @pytest.fixture
 def app(module):
@@ -143,3 +185,74 @@ def test_several_transactions_on_one_source_of_calls_are_no_procedure(app):
             mill.call("put", id="a", price=1, pieces=1)
         with pytest.raises(tm.PlanError, match="'prices' reaches several transactions: put, dear"):
             mill.call("dear", id="a", price=1, pieces=1)
+
+
+@pytest.fixture
+def rated(module):
+    return module(READS, prelude="").app
+
+
+def test_a_map_that_reads_rows_before_calls_is_still_a_call(rated):
+    with rated.start(workers=2) as mill:
+        failed = mill.follow("priced.aborted")
+        mill.call("quote", pair="x", price=10, least=40)
+        mill.call("quote", pair="zero", price=0)
+        outcomes = mill.call_all(
+            "charge",
+            [
+                {"id": "a", "pair": pair, "pieces": pieces}
+                for pair, pieces in [("x", 2), ("y", 2), ("x", 13), ("x", 1), ("zero", 2), ("x", 99), ("x", 3)]
+            ],
+        )
+        assert outcomes[0].value == {"id": "a", "value": 40, "total": 40}
+        assert outcomes[6].value == {"id": "a", "value": 60, "total": 100}
+        reasons = [outcome.reason for outcome in outcomes[1:6]]
+        assert reasons[1:3] == [LEFT_OUT, LEFT_OUT] and reasons[4] == "too dear", reasons
+        assert "row" in reasons[0] and "division" in reasons[3], reasons
+        mill.flush()
+        assert [event["reason"] for event in failed.next(timeout=20).to_pylist()] == [reasons[0], reasons[3]]
+        with pytest.raises(tm.PlanError, match="it is a filter or map that reads rows; call the transaction on what"):
+            mill.call("priced", id="a", pair="x", pieces=1)
+
+
+def test_calls_with_rows_before_them_over_all_protocols(rated):
+    psycopg = pytest.importorskip("psycopg")
+    with served(rated) as (mill, server):
+        mill.call("quote", pair="x", price=10, least=40)
+        assert call(server.url, "charge", id="a", pair="x", pieces=2)[1]["committed"] == {
+            "id": "a",
+            "value": 40,
+            "total": 40,
+        }
+        status, said = call(server.url, "charge", id="a", pair="x", pieces=1)
+        assert (status, said["aborted"], said["seen"]) == (409, LEFT_OUT, {})
+        with tm.connect(server.url) as client:
+            assert client.charge(id="b", pair="x", pieces=3)["total"] == 60
+        with psycopg.connect(server.postgres_url, autocommit=True) as db:
+            rows = db.execute("SELECT total FROM charge(%s, %s, 2)", ("b", "x")).fetchall()
+            assert rows == [(100,)]
+            with pytest.raises(psycopg.Error, match=LEFT_OUT):
+                db.execute("SELECT * FROM charge('b', 'x', 1)")
+
+
+def test_a_retry_of_a_call_with_rows_before_it_gets_the_outcome_again(module, tmp_path):
+    def life(price):
+        app = module(READS, prelude="").app
+        with app.start(state=tmp_path / "state") as mill:
+            mill.call("quote", pair="x", price=price, least=40)
+            for _ in range(2):
+                reply = mill.call("charge", id="a", pair="x", pieces=2, idempotency_key="taken")
+                assert reply.value == {"id": "a", "value": 40, "total": 40}
+                with pytest.raises(tm.Aborted, match=LEFT_OUT):
+                    mill.call("charge", id="a", pair="x", pieces=1, idempotency_key="left out")
+            mill.savepoint()
+
+    # The rates of later lives would give other outcomes.
+    for price in (10, 5, 1):
+        life(price)
+
+
+def test_rows_read_beside_calls_do_not_hide_the_procedure(rated):
+    rated.collect(rated.sources["quotes"].map(lambda q, r: {"was": r.price}, r=rated.tables["rates"].read("pair")))
+    with rated.start(workers=1) as mill:
+        assert mill.call("quote", pair="x", price=10).epoch > 0

@@ -287,18 +287,22 @@ class RoleDef(Rows):
     access: str
 
 
-TransactionDef = TypedDict(
-    "TransactionDef",
-    {
-        "name": str,
-        "inputs": list[StreamRef],
-        "over": OverDef | None,
-        "join": JoinDef | None,
-        "nested": bool,
-        "roles": list[RoleDef],
-        "body": Body,
-    },
-)
+# A filter or map that reads rows is a transaction that nobody calls.
+Derives = TypedDict("Derives", {"derives": bool}, total=False)
+
+
+class TransactionDef(Derives):
+    """A transaction."""
+
+    name: str
+    inputs: list[StreamRef]
+    over: OverDef | None
+    join: JoinDef | None
+    nested: bool
+    roles: list[RoleDef]
+    body: Body
+
+
 SinkDef = TypedDict("SinkDef", {"name": str, "stream": StreamRef})
 
 # The whole.

@@ -225,7 +225,7 @@ pub fn source(name: &str, schema: Schema) -> StreamDef {
 }
 
 pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body: Vec<Stmt>) -> TransactionDef {
-    TransactionDef { name: name.into(), inputs, over: None, join: None, nested: false, roles, body }
+    TransactionDef { name: name.into(), inputs, over: None, join: None, nested: false, derives: false, roles, body }
 }
 
 pub fn plan(name: &str, tables: Vec<TableDef>, streams: Vec<StreamDef>, transactions: Vec<TransactionDef>) -> Plan {

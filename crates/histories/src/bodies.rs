@@ -115,7 +115,7 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
     statements.extend(body.last_emits(random));
     statements.extend(body.last_return(random));
     let (name, inputs) = (task.name.clone(), task.inputs.clone());
-    TransactionDef { name, inputs, over: None, join: None, nested: false, roles, body: statements }
+    TransactionDef { name, inputs, over: None, join: None, nested: false, derives: false, roles, body: statements }
 }
 
 /// Returns the view of a key, filter or map: the event alone.
@@ -163,6 +163,33 @@ fn random_role(random: &mut Random, task: &Task, name: String, before: Option<&R
         }
     };
     RoleDef { over, ..RoleDef::row(name, &table.name, key, random_access(random, table)) }
+}
+
+/// Returns a filter or map that reads a row, as a transaction: it passes on the fields that are no lists, and, in some, only events with
+/// a number that is not too large.
+pub fn reading_for(random: &mut Random, task: &Task, event_time: Option<String>) -> TransactionDef {
+    let mut role = random_role(random, task, "r0".into(), None);
+    while role.over.is_some() {
+        role = random_role(random, task, "r0".into(), None);
+    }
+    role.access = match role.access {
+        AccessDef::Create | AccessDef::ReadDefault => AccessDef::ReadDefault,
+        _ => AccessDef::Read,
+    };
+    let scalars = task.schema.fields.iter().filter_map(|field| Some((field, field.scalar_type()?)));
+    let mut fields: Vec<(String, Expr)> =
+        scalars.clone().map(|(field, _)| (field.name.clone(), event(&field.name))).collect();
+    let table = task.tables.iter().find(|table| table.name == role.table).expect("a role's table is there");
+    let columns: Vec<&ColumnDef> = table.columns.iter().filter(|column| column.window.is_none()).collect();
+    fields.push((format!("of_{}", task.name), cell("r0", &random.pick(&columns).name)));
+    let mut body = vec![stmt(StmtNode::Return { record: Some(Record { fields, schema: None, event_time }) })];
+    let numbers: Vec<_> = scalars.filter(|(_, ty)| *ty == ColumnType::required(Type::Int)).collect();
+    if let Some((field, _)) = random.pick_any(&numbers).filter(|_| random.chance(50)) {
+        let condition = compare(CompareOp::Lt, event(&field.name), int(random.int(0, 9)));
+        body = vec![stmt(StmtNode::If { condition, then: body, otherwise: vec![] })];
+    }
+    let inputs = task.inputs.clone();
+    TransactionDef { derives: true, ..crate::ast::transaction(&task.name, inputs, vec![role], body) }
 }
 
 fn random_access(random: &mut Random, table: &TableDef) -> AccessDef {

@@ -1,6 +1,6 @@
 //! Random streams of calls, each with the transaction that is called.
 
-use crate::bodies::{Task, transaction_for};
+use crate::bodies::{Task, reading_for, transaction_for};
 use crate::plans::{Input, Takes, derived, inputs, random_batches, random_source};
 use crate::random::Random;
 use tidemill_model::{ColumnType, Field, Schema, Type};
@@ -64,18 +64,36 @@ fn stream_has_time(stream: &StreamDef) -> bool {
     matches!(&stream.origin, OriginDef::Source { event_time: Some(_), .. })
 }
 
-/// Returns the input of the procedure of a stream of calls: in some plans, a filter or a map is between, or two.
+/// Returns the input of the procedure of a stream of calls: in some plans, a filter or a map is between, or two, and some read rows.
 fn before_procedure(random: &mut Random, plan: &mut Plan, calls: &str, risk: usize) -> Input {
     let takes = Takes { calls: true, ..Takes::default() };
-    let named = |inputs: Vec<Input>, name: &str| {
-        let stream = StreamRef::Named(name.to_owned());
+    let of = |inputs: Vec<Input>, stream: StreamRef| {
         inputs.into_iter().find(|input| input.stream == stream).expect("it was added")
     };
-    let mut input = named(inputs(plan, takes), calls);
+    let mut input = of(inputs(plan, takes), StreamRef::Named(calls.to_owned()));
     for step in 0..*random.pick(&[0, 0, 0, 1, 1, 2]) {
         let name = format!("{calls}_{step}");
+        if random.chance(40) && !plan.tables.is_empty() {
+            let task = Task {
+                name: name.clone(),
+                inputs: vec![input.stream.clone()],
+                schema: &input.schema,
+                lists_open: input.lists_open,
+                time: input.event_time,
+                tables: &plan.tables,
+                statements: 0,
+                fans_out: false,
+                risk,
+                scans: false,
+            };
+            let time = input.event_time.map(|field| input.schema.fields[field].name.clone());
+            let reading = reading_for(random, &task, time);
+            plan.transactions.push(reading);
+            input = of(inputs(plan, takes), StreamRef::Committed(name));
+            continue;
+        }
         plan.streams.push(StreamDef { name: name.clone(), origin: derived(random, &input, &[], risk) });
-        input = named(inputs(plan, takes), &name);
+        input = of(inputs(plan, takes), StreamRef::Named(name));
     }
     input
 }

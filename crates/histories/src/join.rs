@@ -30,7 +30,16 @@ pub fn random_join(
     let right = (how != JoinHow::Anti).then(|| "a".to_owned());
     let join = JoinDef { left: "p".into(), right, on, bound: random_bound(random, time), how };
     let inputs = inputs.map(|(stream, _)| stream).to_vec();
-    Some(TransactionDef { name: name.into(), inputs, over: None, join: Some(join), nested: false, roles: vec![], body })
+    Some(TransactionDef {
+        name: name.into(),
+        inputs,
+        over: None,
+        join: Some(join),
+        nested: false,
+        derives: false,
+        roles: vec![],
+        body,
+    })
 }
 
 fn scalars(schema: &Schema) -> Vec<Scalar<'_>> {

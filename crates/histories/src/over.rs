@@ -211,6 +211,7 @@ fn operator(name: &str, input: StreamRef, over: Option<OverDef>) -> TransactionD
         over,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body: vec![],
     }

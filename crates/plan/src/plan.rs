@@ -466,6 +466,9 @@ pub struct TransactionDef {
     /// neither does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nested: bool,
+    /// A flag: whether it is a filter or map that reads rows. Nobody calls it: a call is of the transaction that takes what it returns.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub derives: bool,
     /// The rows it may touch.
     #[serde(default)]
     pub roles: Vec<RoleDef>,

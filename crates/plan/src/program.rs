@@ -721,6 +721,9 @@ pub struct Transaction {
     /// The transactions with which it commits or aborts as one.
     #[serde(default)]
     pub nesting: Nesting,
+    /// A flag: whether it is a filter or map that reads rows, and nobody calls it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub derives: bool,
     /// The fold, if it only folds its events into a row of its own; [`Program::fold`] says whether they may be folded
     /// apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -301,6 +301,7 @@ fn over(name: &str, windows: WindowsDef, early: Option<Value>) -> TransactionDef
         }),
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body: vec![Stmt { node: StmtNode::Return { record: Some(record(of)) }, span: None }],
     }

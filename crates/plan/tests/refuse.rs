@@ -850,8 +850,16 @@ fn windowed(by: &[&str], windows: WindowsDef, input: StreamRef, returned: Expr) 
     let by = by.iter().map(|name| ((*name).to_owned(), event(*name))).collect();
     let body = vec![Stmt { node: StmtNode::Return { record: Some(record([("a", returned)])) }, span: None }];
     let over = Some(OverDef { by, windows, early: None, every: None, top: None, first: None, own: vec![] });
-    let window =
-        TransactionDef { name: "w".into(), inputs: vec![input], over, join: None, nested: false, roles: vec![], body };
+    let window = TransactionDef {
+        name: "w".into(),
+        inputs: vec![input],
+        over,
+        join: None,
+        nested: false,
+        derives: false,
+        roles: vec![],
+        body,
+    };
     plan.transactions.push(window);
     match analyze(&plan) {
         Ok(_) => Vec::new(),
@@ -879,7 +887,16 @@ fn first_events() {
             own: vec![],
         });
         let (name, inputs) = ("once".into(), vec![named("s")]);
-        let once = TransactionDef { name, inputs, over, join: None, nested: false, roles: vec![], body: vec![] };
+        let once = TransactionDef {
+            name,
+            inputs,
+            over,
+            join: None,
+            nested: false,
+            derives: false,
+            roles: vec![],
+            body: vec![],
+        };
         plan.transactions.push(once);
         analyze(&plan).err().unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -964,6 +981,7 @@ fn periods_that_are_none() {
             over,
             join: None,
             nested: false,
+            derives: false,
             roles: vec![],
             body: vec![],
         });
@@ -1144,6 +1162,7 @@ fn joined(on: [&str; 2], bound: JoinBound, how: JoinHow, returned: &str) -> Vec<
         over: None,
         join,
         nested: false,
+        derives: false,
         roles: vec![],
         body,
     });

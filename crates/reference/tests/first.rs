@@ -28,7 +28,7 @@ fn over(windows: WindowsDef, first: Option<i64>, by: &str) -> Option<OverDef> {
 }
 
 fn operator(name: &str, inputs: Vec<StreamRef>, over: Option<OverDef>, body: Vec<Stmt>) -> TransactionDef {
-    TransactionDef { name: name.into(), inputs, over, join: None, nested: false, roles: vec![], body }
+    TransactionDef { name: name.into(), inputs, over, join: None, nested: false, derives: false, roles: vec![], body }
 }
 
 /// Returns the first events within a time, and a window that counts them.

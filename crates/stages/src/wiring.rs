@@ -142,14 +142,32 @@ impl Wiring {
     /// or what filters and maps make of them, beside those of windows and joins, which answer nobody. None if there is none,
     /// or several.
     pub fn procedure(&self, program: &Program, source: StreamId) -> Option<InputId> {
-        let mut declared = self.declared(program, source);
-        declared.next().filter(|_| declared.next().is_none())
+        match self.called(program, source)[..] {
+            [input] => Some(input),
+            _ => None,
+        }
     }
 
-    /// Returns the inputs that the events of a root are delivered to, without those of windows and joins.
-    pub fn declared<'a>(&'a self, program: &'a Program, root: StreamId) -> impl Iterator<Item = InputId> + 'a {
-        let is_hidden = |&input: &InputId| program.transactions[self.inputs[input].transaction].is_hidden();
-        self.deliveries[root].iter().copied().filter(move |input| !is_hidden(input))
+    /// Returns the inputs of the transactions that the events of a root reach by way of filters and maps alone, also those that read
+    /// rows; without those of windows and joins.
+    pub fn called(&self, program: &Program, root: StreamId) -> Vec<InputId> {
+        let mut called = Vec::new();
+        for &input in &self.deliveries[root] {
+            let transaction = &program.transactions[self.inputs[input].transaction];
+            match transaction.derives {
+                true => called.extend(self.called(program, transaction.committed.stream)),
+                false if transaction.is_hidden() => {}
+                false => called.push(input),
+            }
+        }
+        called
+    }
+
+    /// Returns the input of the filter or map that reads rows and whose events are those of a root, if it is of one.
+    pub fn derived_by(&self, program: &Program, root: StreamId) -> Option<InputId> {
+        let (of, outlet) = outlet_of(program, root)?;
+        let is_it = |id: &InputId| self.inputs[*id].transaction == of;
+        self.inputs.keys().find(is_it).filter(|_| outlet == Outlet::Committed && program.transactions[of].derives)
     }
 
     /// Numbers the connections.

@@ -112,6 +112,7 @@ def _compile(
         "over": None,
         "join": None,
         "nested": False,
+        "derives": True,
         "roles": definitions,
         "body": [body(scope, expression_of(scope.source, definition))],
     }

@@ -88,6 +88,7 @@ pub(super) fn window<const FIELDS: usize>(
         over: Some(OverDef { by, windows, early: None, every: None, top: None, first: None, own: vec![] }),
         join: None,
         nested: false,
+        derives: false,
         roles: Vec::new(),
         body: vec![Stmt { node: returned, span: None }],
     }

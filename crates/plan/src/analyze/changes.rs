@@ -90,7 +90,8 @@ fn united(table: &TableDef, transactions: &[TransactionDef]) -> Checked<Option<T
     };
     let inputs: Vec<StreamRef> = transactions.iter().filter(emits).map(of).collect();
     let (roles, body) = (Vec::new(), Vec::new());
-    let united = TransactionDef { name: emission, inputs, over: None, join: None, nested: false, roles, body };
+    let united =
+        TransactionDef { name: emission, inputs, over: None, join: None, nested: false, derives: false, roles, body };
     Ok((!united.inputs.is_empty()).then_some(united))
 }
 

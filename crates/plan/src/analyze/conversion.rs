@@ -80,6 +80,7 @@ pub(super) fn plan(column: &ColumnDef, convert: &ConvertDef, limits: Limits, is_
         over: None,
         join: None,
         nested: false,
+        derives: false,
         roles: Vec::new(),
         body: convert.body.iter().cloned().chain([end]).collect(),
     };

@@ -150,6 +150,7 @@ fn delete(table: &TableDef, time: Type) -> TransactionDef {
         over: None,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![RoleDef::row(ROW, &table.name, key, AccessDef::Row)],
         body: vec![when(is_due, body)],
     }

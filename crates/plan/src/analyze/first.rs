@@ -76,6 +76,7 @@ impl Lowering<'_> {
             over: None,
             join: None,
             nested: false,
+            derives: false,
             roles: vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())],
             body,
         };

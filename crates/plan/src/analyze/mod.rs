@@ -478,6 +478,7 @@ fn transaction_on(
         seen,
         cascades: false,
         nesting: Nesting::Alone,
+        derives: def.derives,
         fold: None,
     })
 }

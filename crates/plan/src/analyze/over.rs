@@ -340,7 +340,7 @@ impl Lowering<'_> {
         body: Vec<Stmt>,
     ) -> TransactionDef {
         let roles = vec![self.role(WINDOW, "windows", access, |part| event(&part.name))];
-        TransactionDef { name, inputs, over: None, join: None, nested: false, roles, body }
+        TransactionDef { name, inputs, over: None, join: None, nested: false, derives: false, roles, body }
     }
 
     fn early_results(&self, every: i64, closed: &Schema, mut body: Vec<Stmt>) -> Early {
@@ -507,6 +507,7 @@ impl Lowering<'_> {
             over: None,
             join: None,
             nested: false,
+            derives: false,
             roles,
             body,
         })

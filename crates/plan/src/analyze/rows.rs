@@ -120,6 +120,7 @@ impl Lowering<'_> {
             over: None,
             join: None,
             nested: false,
+            derives: false,
             roles: vec![
                 self.role_of_row(),
                 RoleDef::row(ORDER, format!("{}.order", self.name), vec![0.into()], AccessDef::Create),

@@ -55,6 +55,7 @@ pub(super) fn ticks(
         over: None,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![role],
         body: vec![set("next", "due", if_else(is_last, NO_TICK, units + every))],
     };

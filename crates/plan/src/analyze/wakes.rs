@@ -254,6 +254,7 @@ fn enter(
         over: None,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![role],
         body: vec![stmt(StmtNode::Delete { role: "row".into() })],
     };

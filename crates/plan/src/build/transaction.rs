@@ -17,6 +17,7 @@ impl TransactionBuilder {
                 over: None,
                 join: None,
                 nested: false,
+                derives: false,
                 roles: Vec::new(),
                 body: Vec::new(),
             },

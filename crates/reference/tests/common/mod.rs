@@ -96,7 +96,7 @@ pub fn role(name: &str, key: Expr, access: AccessDef) -> RoleDef {
 }
 
 pub fn transaction(name: &str, inputs: Vec<StreamRef>, roles: Vec<RoleDef>, body: Vec<Stmt>) -> TransactionDef {
-    TransactionDef { name: name.into(), inputs, over: None, join: None, nested: false, roles, body }
+    TransactionDef { name: name.into(), inputs, over: None, join: None, nested: false, derives: false, roles, body }
 }
 
 pub fn source(name: &str, schema: Schema) -> StreamDef {

@@ -205,8 +205,17 @@ impl Session {
         if program.transactions[transaction].is_hidden() {
             return Err("it belongs to a window, a join or a table's changes, and answers nobody".into());
         }
-        let roots: Vec<StreamId> =
-            program.transactions[transaction].inputs.iter().map(|&input| program.streams[input].root).collect();
+        if program.transactions[transaction].derives {
+            return Err("it is a filter or map that reads rows; call the transaction on what it gives".into());
+        }
+        let first = |mut root: StreamId| {
+            while let Some(derived) = wiring.derived_by(program, root) {
+                root = wiring.inputs[derived].root;
+            }
+            root
+        };
+        let inputs = program.transactions[transaction].inputs.iter();
+        let roots: Vec<StreamId> = inputs.map(|&input| first(program.streams[input].root)).collect();
         let is_request = |(_, (stream, is_sent)): &(usize, &(StreamId, bool))| {
             *is_sent && program.streams[*stream].own_time().is_none() && roots.contains(stream)
         };
@@ -220,8 +229,7 @@ impl Session {
             return Err(format!("it takes calls from '{one}' and from '{other}'; give it one of them"));
         }
         let of = |input: InputId| &program.transactions[wiring.inputs[input].transaction];
-        let declared: Vec<InputId> = wiring.declared(program, stream).collect();
-        match declared[..] {
+        match wiring.called(program, stream)[..] {
             [input] => Ok(Procedure { source, transaction, input }),
             ref inputs => {
                 let names: Vec<&str> = inputs.iter().map(|&input| &*of(input).name).collect();

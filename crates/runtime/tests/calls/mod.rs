@@ -409,8 +409,8 @@ fn process(program: &Program, reference: &mut Reference, event: NextEvent) -> Op
     let stream = event.root;
     let input_of = |t: TransactionId| {
         let inputs = program.transactions[t].inputs.iter().copied();
-        let mut inputs = inputs.filter(|&input| program.streams[input].root == stream);
-        inputs.next().filter(|_| !program.transactions[t].is_hidden())
+        let mut inputs = inputs.filter(|&input| first_root(program, input) == stream);
+        inputs.next().filter(|_| !program.transactions[t].is_hidden() && !program.transactions[t].derives)
     };
     let mut procedures = program.transactions.keys().filter_map(|t| Some((t, input_of(t)?)));
     let procedure = procedures.next().filter(|_| is_of_calls(&program.streams[stream]));
@@ -430,8 +430,8 @@ fn process(program: &Program, reference: &mut Reference, event: NextEvent) -> Op
         let said = match (reference.output(derived).len() > had, reference.output(failed).get(had_failed)) {
             (true, _) => continue,
             (false, None) => "left out by a filter".to_owned(),
-            (false, Some(failure)) => match failure.last() {
-                Some(Value::Str(reason)) => reason.clone(),
+            (false, Some(failure)) => match &failure[reason_of(program, failed)] {
+                Value::Str(reason) => reason.clone(),
                 other => unreachable!("{other:?} is no reason"),
             },
         };
@@ -444,15 +444,39 @@ fn process(program: &Program, reference: &mut Reference, event: NextEvent) -> Op
     Some((number.expect("each call has a number"), said))
 }
 
+/// Returns the field of the reason among those of a stream of failures.
+fn reason_of(program: &Program, failed: StreamId) -> usize {
+    let fields = &program.streams[failed].schema.fields;
+    match program.streams[failed].origin {
+        Origin::Aborted(of) => program.transactions[of].schema.fields.len(),
+        _ => fields.len() - 1,
+    }
+}
+
 /// Returns the filters and maps from a root to a stream, each with where its failures go.
 fn way_to(program: &Program, mut stream: StreamId) -> Vec<(StreamId, StreamId)> {
     let mut way = Vec::new();
-    while let Origin::Filter { input, failed, .. } | Origin::Map { input, failed, .. } = program.streams[stream].origin
-    {
+    loop {
+        let (input, failed) = match program.streams[stream].origin {
+            Origin::Filter { input, failed, .. } | Origin::Map { input, failed, .. } => (input, failed),
+            Origin::Committed(of) if program.transactions[of].derives => {
+                (program.transactions[of].inputs[0], program.transactions[of].aborted)
+            }
+            _ => return way,
+        };
         way.insert(0, (stream, failed));
         stream = input;
     }
-    way
+}
+
+/// Returns the root that a stream comes from by filters and maps, also those that read rows.
+fn first_root(program: &Program, stream: StreamId) -> StreamId {
+    way_to(program, stream).first().map_or(program.streams[stream].root, |&(first, _)| {
+        match program.streams[first].origin {
+            Origin::Committed(of) => program.streams[program.transactions[of].inputs[0]].root,
+            _ => program.streams[first].root,
+        }
+    })
 }
 
 /// Returns the engine with empty tables. No other use of it goes on.

@@ -135,7 +135,16 @@ fn program(case: &Case) -> Plan {
         s.event_time("at", Type::Int).field("key", optional).field("text", text).field("number", Type::Int)
     };
     let mut plan = PlanBuilder::new("joins").source("people", source).source("auctions", source).build();
-    plan.transactions.push(TransactionDef { name, inputs, over: None, join, nested: false, roles: vec![], body });
+    plan.transactions.push(TransactionDef {
+        name,
+        inputs,
+        over: None,
+        join,
+        nested: false,
+        derives: false,
+        roles: vec![],
+        body,
+    });
     plan
 }
 

@@ -143,6 +143,7 @@ fn transaction(declared: &Declared, number: usize) -> TransactionDef {
         over,
         join,
         nested: false,
+        derives: false,
         roles: vec![],
         body,
     };

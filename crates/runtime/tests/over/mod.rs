@@ -187,6 +187,7 @@ fn program(windows: &WindowsDef, by: bool, distinct: bool) -> Plan {
         over,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body,
     };
@@ -369,6 +370,7 @@ fn windows_over_windows_close_at_the_end_of_time() {
         over,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body,
     });
@@ -408,6 +410,7 @@ fn epochs_do_not_end_for_what_follows_from_closes_alone() {
         over: Some(over),
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body: vec![],
     });
@@ -444,6 +447,7 @@ fn windows_by_count_close_behind_all_times() {
         over,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body,
     });
@@ -534,6 +538,7 @@ fn first_events_are_forgotten() {
         over,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body: vec![],
     }];

@@ -86,6 +86,7 @@ fn program((length, every, origin): Kind) -> Plan {
         over: Some(over),
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body: vec![Stmt { node: StmtNode::Return { record: Some(record(fields)) }, span: None }],
     });

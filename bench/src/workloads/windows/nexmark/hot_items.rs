@@ -46,6 +46,7 @@ pub fn hottest(shape: &Shape) -> Query {
         over,
         join: None,
         nested: false,
+        derives: false,
         roles: vec![],
         body: vec![],
     });

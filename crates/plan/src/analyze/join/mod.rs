@@ -224,6 +224,7 @@ impl Lowering<'_> {
             over: None,
             join: None,
             nested: false,
+            derives: false,
             roles,
             body,
         }
@@ -239,6 +240,7 @@ impl Lowering<'_> {
             over: None,
             join: None,
             nested: false,
+            derives: false,
             roles,
             body,
         }
