@@ -396,6 +396,7 @@ def test_a_map_is_a_transaction_of_the_plan(declared):
         "over": None,
         "join": None,
         "nested": False,
+        "derives": True,
         "roles": [{"name": "r", "table": "rates", "key": [ev("pair")], "over": None, "access": "read_default"}],
         "body": [returned([["price", cell("r", "price")]])],
     }
