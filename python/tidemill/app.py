@@ -23,7 +23,7 @@ from .latest import add_latest
 from .names import checked, collection_name, foreign, type_name
 from .notebook import table_html
 from .opened import Opened
-from .options import Epoch, Logging, Path, RunOptions, Sync
+from .options import Epoch, Logging, Path, Proof, RunOptions, Sync
 from .over import By, Length, Windows, duration_value, expiry, offset, parts_of
 from .own import SinkConnector
 from .picked import first_definition, late_inputs, top_definition
@@ -624,6 +624,7 @@ class App:
         sync: Sync | None = None,
         memory: str | None = None,
         logging: Logging | None = None,
+        proof: Proof | None = None,
         checkpoint_every: str | None = None,
         checkpoint_bytes: str | None = None,
         checkpoint_replay: str | None = None,
@@ -667,6 +668,8 @@ class App:
           are needed.
         - ``logging``: ``"border"`` (unless given) logs what the sources gave, of which a replay makes the rest;
           ``"full"`` also logs what each transaction gave, which a replay is compared with.
+        - ``proof``: ``"on"`` (unless given) keeps a chain of proof: a hash of each entry of the log, which covers all
+          entries before it (docs/recovery.md). ``"off"`` ends the chain that the state has.
         - ``checkpoint_replay``: checkpoints are so frequent that the replay after a crash takes about this time at
           most; ``"30s"`` unless given. ``checkpoint_bytes``: the bytes of log between two, ``"1GiB"`` unless given.
           ``checkpoint_every``: the time between two, such as ``"60s"``, where events come.
@@ -695,6 +698,7 @@ class App:
             sync=sync,
             memory=memory,
             logging=logging,
+            proof=proof,
             checkpoint_every=checkpoint_every,
             checkpoint_bytes=checkpoint_bytes,
             checkpoint_replay=checkpoint_replay,
@@ -721,6 +725,7 @@ class App:
         sync: Sync | None = None,
         memory: str | None = None,
         logging: Logging | None = None,
+        proof: Proof | None = None,
         checkpoint_every: str | None = None,
         checkpoint_bytes: str | None = None,
         checkpoint_replay: str | None = None,
@@ -756,6 +761,7 @@ class App:
             sync=sync,
             memory=memory,
             logging=logging,
+            proof=proof,
             checkpoint_every=checkpoint_every,
             checkpoint_bytes=checkpoint_bytes,
             checkpoint_replay=checkpoint_replay,

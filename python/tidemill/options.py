@@ -11,7 +11,7 @@ from . import _engine
 from .errors import PlanError
 from .names import type_name
 
-__all__ = ["Epoch", "Logging", "Path", "RunOptions", "Sync"]
+__all__ = ["Epoch", "Logging", "Path", "Proof", "RunOptions", "Sync"]
 
 Path = str | os.PathLike[str]
 
@@ -22,6 +22,8 @@ Sync = Literal["epoch"] | str
 """``"epoch"``, or a time between syncs such as ``"50ms"``."""
 
 Logging = Literal["border", "full"]
+
+Proof = Literal["on", "off"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class RunOptions:
     sync: Sync | None = None
     memory: str | None = None
     logging: Logging | None = None
+    proof: Proof | None = None
     checkpoint_every: str | None = None
     checkpoint_bytes: str | None = None
     checkpoint_replay: str | None = None

@@ -1,6 +1,7 @@
 //! The steps of one transaction: what it read, required, wrote and emitted, or why it aborted. The reference
 //! interpreter runs it again on the state that it found.
 
+use crate::chain::head_of;
 use crate::error::AuditError;
 use crate::position::{At, EventPosition};
 use crate::walk::{OpenSource, Untaken, Walk, WhyUntaken, is_named, recorded_program, source_streams};
@@ -58,12 +59,12 @@ fn search(
     // Events after a change of the program are not this program's.
     let own = from.and_then(StateDirectory::manifest).map(|manifest| manifest.changes.len());
     let end = own.and_then(|own| directory.manifest().and_then(|manifest| manifest.changes.get(own).copied()));
-    let mut text = String::new();
+    let (mut text, mut last) = (String::new(), None);
     let mut wanted = wanted_splits(&walk, position, source, split)?;
     let field = source_streams(program).nth(source).and_then(|stream| stream.event_time);
     let time_of = |event: &[Value]| field.and_then(|field| event[field].word());
     while end != Some(walk.epoch) {
-        let mut untaken = Vec::new();
+        let (mut untaken, before) = (Vec::new(), text.len());
         let found = walk.next_epoch(&mut |event| {
             let is_it = match position.at {
                 At::Offset(wanted) => wanted == event.offset,
@@ -104,9 +105,15 @@ fn search(
             }
         }
         program.streams.keys().for_each(|stream| drop(walk.reference.take_output(stream)));
+        if text.len() > before {
+            last = Some(epoch.number);
+        }
         if matches!(position.at, At::Offset(_)) && !text.is_empty() {
             break;
         }
+    }
+    if let Some(head) = last.map_or(Ok(None), |last| head_of(directory, from, last))? {
+        let _ = writeln!(text, "head of the chain of proof after this epoch: {head}");
     }
     match split.filter(|_| wanted.is_some_and(|wanted| wanted.is_empty())) {
         Some(split) => Err(AuditError::Unknown(unknown_split(&walk, source, split))),

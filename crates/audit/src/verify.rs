@@ -1,5 +1,6 @@
 //! The engine's results against the reference interpreter's.
 
+use crate::chain::{Proven, prove};
 use crate::error::AuditError;
 use crate::show::row_text;
 use crate::walk::{OpenSource, Walk, recorded_program, source_streams, table_schema};
@@ -7,7 +8,7 @@ use arrow_array::RecordBatch;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tidemill_durability::{StateDirectory, StateError};
+use tidemill_durability::{Head, StateDirectory, StateError};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{StreamDigest, TableDigest, Value};
 use tidemill_plan::{Program, StreamId, TableId};
@@ -38,6 +39,9 @@ pub struct Verified {
     pub tables: BTreeMap<String, TableDigest>,
     /// The digest of all that went to each sink since the state began, by sink.
     pub outputs: BTreeMap<String, StreamDigest>,
+    /// The chain of proof, if the state has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proven>,
     /// The process that went on with the state meanwhile: then `through` is the last epoch that was known to be durable
     /// at the moment that was verified.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,17 @@ pub fn verify(
     savepoint: Option<&str>,
     open: OpenSource<'_>,
 ) -> Result<Verified, AuditError> {
+    verify_from_anchor(directory, savepoint, None, open)
+}
+
+/// Does what [`verify`] does, and before that compares the heads of the chain of proof with an anchor: one of them that was
+/// noted elsewhere.
+pub fn verify_from_anchor(
+    directory: &StateDirectory,
+    savepoint: Option<&str>,
+    anchor: Option<Head>,
+    open: OpenSource<'_>,
+) -> Result<Verified, AuditError> {
     let from = match savepoint {
         Some(name) => {
             let savepoint = directory.savepoint(name)?;
@@ -73,8 +88,10 @@ pub fn verify(
         }
         None => None,
     };
+    let proof = prove(directory, from.as_ref(), anchor)?;
     let program = recorded_program(from.as_ref().unwrap_or(directory))?;
-    Verification::begin(directory, from.as_ref(), &program, open)?.run()
+    let verified = Verification::begin(directory, from.as_ref(), &program, open)?.run()?;
+    Ok(Verified { proof, ..verified })
 }
 
 struct Verification<'a> {

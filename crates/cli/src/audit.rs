@@ -7,13 +7,14 @@ use crate::say;
 use crate::text::{count, counted};
 use serde_json::json;
 use std::fmt::Write;
-use tidemill_audit::{Verified, recorded_source, show, verify as verified};
+use tidemill_audit::{Proven, Verified, recorded_source, show, verify_from_anchor};
 use tidemill_connect::view_state;
 
 /// Verifies a state; the exit code.
 pub fn verify(arguments: &VerifyArguments) -> u8 {
     let directory = view_state(&arguments.state).map_err(JobError::from);
-    let done = directory.and_then(|directory| Ok(verified(&directory, arguments.from.as_deref(), &recorded_source)?));
+    let (from, anchor) = (arguments.from.as_deref(), arguments.anchor);
+    let done = directory.and_then(|directory| Ok(verify_from_anchor(&directory, from, anchor, &recorded_source)?));
     match done {
         Ok(verified) if arguments.json => {
             say::out(&serde_json::to_string(&verified).expect("plain data"));
@@ -46,6 +47,37 @@ fn text(verified: &Verified) -> String {
     }
     for (name, digest) in &verified.outputs {
         let _ = writeln!(text, "  sink {name}: {}, digest {:016x}", counted(digest.events, "event"), digest.hash);
+    }
+    text.push_str(&verified.proof.as_ref().map_or_else(|| "  proof: none is kept\n".into(), proof_text));
+    text
+}
+
+/// Says which heads were computed again, and what they show.
+fn proof_text(proven: &Proven) -> String {
+    let Proven { begins, from, entries, head, root, runs: (runs, compared), anchor } = proven;
+    let (hashed, begins) = (counted(*entries, "epoch"), count(*begins));
+    let mut text = format!("  proof: head {head}; {hashed} after epoch {} hashed again", count(*from));
+    let _ = writeln!(text, "; the chain begins after epoch {begins}");
+    let _ = match root {
+        Some(root) => writeln!(text, "  root of the checkpoint: {root}; {} compared", counted(*compared as u64, "run")),
+        None => {
+            writeln!(text, "  root of the checkpoint: none; {compared} of {} compared", counted(*runs as u64, "run"))
+        }
+    };
+    if let Some(anchor) = anchor {
+        let shown = match anchor.before {
+            None => format!("every head from epoch {} on follows it", anchor.head.epoch),
+            Some(checkpoint) => {
+                format!(
+                    "the anchor is before the checkpoint of epoch {checkpoint}: shown is that {checkpoint} follows it"
+                )
+            }
+        };
+        let _ = match anchor.restored {
+            None => writeln!(text, "  anchor: {shown}"),
+            Some(epoch) => writeln!(text, "  anchor: the state was put back to epoch {epoch} since; {shown}"),
+        };
+        text.push_str("  not shown: who wrote the inputs\n");
     }
     text
 }

@@ -87,6 +87,10 @@ fn check_state(path: &Path, job: &Job, program: &Program) -> Result<(), JobError
                 (_, true) => "  it was left by a crash; the log is replayed by the program as it was\n",
                 (_, false) => "",
             });
+            let (compared, runs) = directory.check_runs()?;
+            if compared > 0 {
+                let _ = writeln!(text, "  {compared} of {} compared with their hashes", counted(runs as u64, "run"));
+            }
             match fit {
                 Fit::Same | Fit::Changed(_) => sources = source_outlooks(&directory, job, program)?,
                 Fit::Migrates(changes) => {

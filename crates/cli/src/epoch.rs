@@ -2,7 +2,7 @@
 //! same ones.
 
 use std::time::Duration;
-use tidemill_runtime::{EpochSize, Logging, Sync};
+use tidemill_runtime::{EpochSize, Logging, Proving, Sync};
 
 /// Most events of an epoch of fixed size.
 pub const EPOCH_EVENTS_MAX: usize = 1 << 24;
@@ -92,6 +92,15 @@ pub fn parse_flag(text: &str) -> Result<bool, String> {
         "true" | "True" => Ok(true),
         "false" | "False" => Ok(false),
         _ => Err(format!("'{text}' is neither true nor false")),
+    }
+}
+
+/// Parses whether a chain of proof is kept: `on`, or `off`.
+pub fn parse_proof(text: &str) -> Result<Proving, String> {
+    match text {
+        "on" => Ok(Proving::On),
+        "off" => Ok(Proving::Off),
+        _ => Err(format!("'{text}' is not on, or off")),
     }
 }
 

@@ -2,14 +2,14 @@
 //! same names and in the same words.
 
 use crate::epoch::{
-    parse_bytes, parse_epoch, parse_flag, parse_keys, parse_latency, parse_logging, parse_memory, parse_sync,
-    parse_time, parse_workers,
+    parse_bytes, parse_epoch, parse_flag, parse_keys, parse_latency, parse_logging, parse_memory, parse_proof,
+    parse_sync, parse_time, parse_workers,
 };
 use crate::watch::Thresholds;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
-use tidemill_runtime::{DurabilityOptions, Logging, Options, SchedulingError, Sync};
+use tidemill_runtime::{DurabilityOptions, Logging, Options, Proving, SchedulingError, Sync};
 
 /// The options of a run.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,8 @@ pub struct RunOptions {
     pub sync: Option<Sync>,
     /// The part of each epoch that a durable run logs.
     pub logging: Option<Logging>,
+    /// The proof that a durable run keeps.
+    pub proof: Option<Proving>,
     /// The time between checkpoints of a durable run, where epochs come.
     pub checkpoint_every: Option<Duration>,
     /// The bytes of log between checkpoints.
@@ -72,6 +74,7 @@ impl RunOptions {
             "sync" => self.sync = Some(parse_sync(text()?)?),
             "memory" => self.engine.memory = Some(parse_memory(text()?)?),
             "logging" => self.logging = Some(parse_logging(text()?)?),
+            "proof" => self.proof = Some(parse_proof(text()?)?),
             "checkpoint_every" => self.checkpoint_every = Some(parse_time(text()?)?),
             "checkpoint_bytes" => self.checkpoint_bytes = Some(parse_bytes(text()?)?),
             "checkpoint_replay" => self.checkpoint_replay = Some(parse_time(text()?)?),
@@ -99,6 +102,7 @@ impl RunOptions {
             checkpoint_log_bytes: self.checkpoint_bytes.unwrap_or(defaults.checkpoint_log_bytes),
             checkpoint_replay: self.checkpoint_replay.unwrap_or(defaults.checkpoint_replay),
             keys_in_memory: self.keys_in_memory.unwrap_or(defaults.keys_in_memory),
+            proof: self.proof.unwrap_or(defaults.proof),
             ..defaults
         }
     }
@@ -110,6 +114,7 @@ impl RunOptions {
             ("memory", self.engine.memory.is_some()),
             ("sync", self.sync.is_some()),
             ("logging", self.logging.is_some()),
+            ("proof", self.proof.is_some()),
             ("checkpoint_every", self.checkpoint_every.is_some()),
             ("checkpoint_bytes", self.checkpoint_bytes.is_some()),
             ("checkpoint_replay", self.checkpoint_replay.is_some()),
@@ -146,6 +151,7 @@ mod tests {
             ("sync", "50ms"),
             ("memory", "64MiB"),
             ("logging", "full"),
+            ("proof", "off"),
             ("checkpoint_every", "60s"),
             ("checkpoint_bytes", "256MiB"),
             ("checkpoint_replay", "10s"),
@@ -165,6 +171,8 @@ mod tests {
             (Some(Path::new("s")), Some(Path::new("other")))
         );
         assert_eq!((options.logging, options.savepoint.as_deref()), (Some(Logging::Full), Some("monday")));
+        assert_eq!((options.proof, options.durability().proof), (Some(Proving::Off), Proving::Off));
+        assert_eq!(RunOptions::default().durability().proof, Proving::On);
         assert_eq!(options.ends, ["win", "pairs"]);
         assert!(options.is_final && !RunOptions::default().is_final);
         let durability = options.durability();
@@ -179,7 +187,7 @@ mod tests {
         for option in ["workers", "epoch", "latency", "scheduling", "sync", "memory", "logging", "final", "speed"] {
             assert_eq!(of(&[(option, "?")]).unwrap_err().option, option);
         }
-        for option in ["checkpoint_every", "checkpoint_bytes", "checkpoint_replay", "keys_in_memory"] {
+        for option in ["checkpoint_every", "checkpoint_bytes", "checkpoint_replay", "keys_in_memory", "proof"] {
             assert_eq!(of(&[(option, "?")]).unwrap_err().option, option);
         }
         for (option, value) in [
@@ -187,6 +195,7 @@ mod tests {
             ("memory", "64MiB"),
             ("sync", "epoch"),
             ("logging", "full"),
+            ("proof", "on"),
             ("checkpoint_every", "1s"),
             ("checkpoint_bytes", "1MiB"),
             ("checkpoint_replay", "1s"),

@@ -4,6 +4,7 @@
 use crate::error::StateError;
 use crate::manifest::Block;
 use crate::planted::{Bug, Planted};
+use crate::proof::{Hash256, Hasher};
 use crate::storage::{File, Mapped, Open, Storage};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -16,6 +17,9 @@ const ENDING: &str = ".rows";
 
 /// Bytes that are buffered before they are written.
 const WRITE_BYTES: usize = 64 << 10;
+
+/// Bytes that are read at once to be hashed.
+const HASH_BYTES: usize = 1 << 20;
 
 /// Bytes of the check at the start of a sealed block.
 const SEAL: usize = 8;
@@ -90,6 +94,8 @@ pub struct BlockWriter {
     offset: u64,
     /// Bytes that are not written yet.
     waiting: Vec<u8>,
+    /// The hash of the bytes that are written; none if the file is not hashed.
+    hasher: Option<Hasher>,
     planted: Planted,
     used: FileInUse,
 }
@@ -109,6 +115,7 @@ impl BlockWriter {
             number,
             offset: 0,
             waiting: Vec::new(),
+            hasher: None,
             planted: Planted::default(),
             used,
         })
@@ -117,6 +124,18 @@ impl BlockWriter {
     /// Plants a bug.
     pub(crate) fn plant(&mut self, planted: Planted) {
         self.planted = planted;
+    }
+
+    /// Hashes the file as it is written.
+    pub(crate) fn hash(&mut self) {
+        assert_eq!(self.offset, 0, "all of a file is hashed");
+        self.hasher = Some(Hasher::default());
+    }
+
+    /// Ends the file; returns its hash, if it is hashed.
+    pub(crate) fn end_hash(&mut self) -> Result<Option<Hash256>, StateError> {
+        self.flush()?;
+        Ok(self.hasher.take().map(Hasher::end))
     }
 
     /// Returns the bug that is planted, if any.
@@ -157,6 +176,7 @@ impl BlockWriter {
     }
 
     fn flush(&mut self) -> Result<(), StateError> {
+        self.hasher.iter_mut().for_each(|hasher| hasher.add(&self.waiting));
         let written = self.file.append(&self.waiting).map_err(StateError::io(&self.path(), "written"));
         self.waiting.clear();
         written
@@ -187,6 +207,22 @@ impl BlockWriter {
     pub fn into_file(mut self) -> Result<BlockFile, StateError> {
         self.flush()?;
         BlockFile::of(self.storage, &self.directory, self.id, self.number, self.file, Some(self.used))
+    }
+}
+
+/// Returns the hash of a checkpoint file.
+pub(crate) fn file_hash(storage: &dyn Storage, directory: &Path, number: u64) -> Result<Hash256, StateError> {
+    let path = path(directory, number);
+    let affected = "its rows are lost".into();
+    let file = storage.open(&path, Open::Read).map_err(StateError::needed(&path, "opened", affected))?;
+    let (mut hasher, mut chunk, mut at) = (Hasher::default(), vec![0; HASH_BYTES], 0);
+    loop {
+        let read = file.read_at(at, &mut chunk).map_err(StateError::io(&path, "read"))?;
+        if read == 0 {
+            return Ok(hasher.end());
+        }
+        hasher.add(&chunk[..read]);
+        at += read as u64;
     }
 }
 

@@ -15,6 +15,7 @@ use crate::log::{Log, LogReader};
 use crate::manifest::{Checkpoint, FORMAT, Identity, Manifest, Recorded};
 use crate::place::Course;
 use crate::planted::{Bug, Planted};
+use crate::proof::{Chain, Head, Proof};
 use crate::savepoint::remove_all;
 use crate::state_lock::{Guard, StateLock, TakenBy};
 use crate::storage::Storage;
@@ -37,6 +38,8 @@ pub struct StateDirectory {
     manifest: Option<Manifest>,
     /// A flag: whether the state is weak from its beginning.
     begins_weak: bool,
+    /// A flag: whether runs are hashed as they are written.
+    hashes: bool,
     /// The number of the next checkpoint file.
     next_file: u64,
     /// Files that this process writes, or has written and reads, whether or not a manifest names them.
@@ -124,6 +127,7 @@ impl StateDirectory {
             next_file: 1,
             in_use: FilesInUse::default(),
             begins_weak: false,
+            hashes: false,
             planted: Planted::default(),
             writer,
             lock: None,
@@ -157,6 +161,7 @@ impl StateDirectory {
             next_file: 1,
             in_use: FilesInUse::default(),
             begins_weak: false,
+            hashes: false,
             planted: Planted::default(),
             writer: None,
             lock: Some(Arc::new(lock)),
@@ -215,6 +220,72 @@ impl StateDirectory {
     /// Returns its history.
     pub fn course(&self) -> Course {
         Course { id: self.id, number: self.manifest.as_ref().map_or(0, |manifest| manifest.course) }
+    }
+
+    /// Returns the chain of proof at the newest checkpoint; none if none is kept.
+    pub fn chain(&self) -> Option<Chain> {
+        let checkpoint = self.checkpoint()?;
+        let mut chain = Chain::at(self.course(), checkpoint.epoch, checkpoint.proof?);
+        chain.plant(self.planted);
+        Some(chain)
+    }
+
+    /// Hashes runs as they are written.
+    pub fn hash_runs(&mut self) {
+        self.hashes = true;
+    }
+
+    /// Compares the runs of the newest checkpoint with the hashes that it has of them, and these with its root. Returns how
+    /// many it has of how many runs.
+    pub fn check_runs(&self) -> Result<(usize, usize), StateError> {
+        let Some(checkpoint) = self.checkpoint() else { return Ok((0, 0)) };
+        let damaged = |file: PathBuf, what: String| {
+            let affected = "the rows of the checkpoint are not those that it was made of".into();
+            StateError::Damaged { file, offset: 0, what, affected }
+        };
+        let root = checkpoint.proof.and_then(|proof| proof.root);
+        if root.is_some() && root != checkpoint.root() {
+            return Err(damaged(self.path.join("manifest"), "its root is not that of its runs".into()));
+        }
+        let mut hashed = 0;
+        for run in checkpoint.runs() {
+            let Some(hash) = run.hash else { continue };
+            let found = blocks::file_hash(&*self.storage, &self.checkpoints(), run.index.file)?;
+            if found != hash {
+                let file = self.checkpoints().join(blocks::file_name(run.index.file));
+                return Err(damaged(file, format!("its SHA-256 is {found}, and the manifest has {hash}")));
+            }
+            hashed += 1;
+        }
+        Ok((hashed, checkpoint.runs().count()))
+    }
+
+    /// Returns the head after the last epoch of the log; after that of the newest checkpoint where the log cannot be read.
+    pub(crate) fn last_head(&self) -> Option<Head> {
+        let at_checkpoint = self.chain()?.head();
+        let read = || -> Result<Option<Head>, StateError> {
+            let mut log = self.log()?;
+            while log.next_epoch()?.is_some() {}
+            Ok(log.proof().map(|chain| chain.head()))
+        };
+        Some(read().ok().flatten().unwrap_or(at_checkpoint))
+    }
+
+    /// Begins the chain of proof at the newest checkpoint, durably, if none is kept.
+    pub fn begin_chain(&mut self) -> Result<(), StateError> {
+        let begins_anew = self.planted.is(Bug::ChainBeginsAnew);
+        match self.manifest.clone() {
+            Some(mut was) if was.checkpoint.proof.is_none() || begins_anew => {
+                was.checkpoint.proof = Some(self.first_proof(was.checkpoint.epoch));
+                self.put(was)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the proof of a checkpoint of this epoch with which a chain begins.
+    pub fn first_proof(&self, epoch: u64) -> Proof {
+        Chain::begin(self.course(), epoch).proof()
     }
 
     /// Returns its manifest; none in a new state.
@@ -304,7 +375,11 @@ impl StateDirectory {
 
     /// Begins a run of rows of this shape. With a filter for at most this many rows, or none.
     pub fn write_run(&mut self, shape: &Arc<RowShape>, filter_rows: Option<usize>) -> Result<RunWriter, StateError> {
-        Ok(RunWriter::new(self.write_blocks()?, shape, filter_rows))
+        let mut file = self.write_blocks()?;
+        if self.hashes {
+            file.hash();
+        }
+        Ok(RunWriter::new(file, shape, filter_rows))
     }
 
     /// Opens runs of a table.
@@ -319,6 +394,7 @@ impl StateDirectory {
         log.plant(self.planted);
         log.guard(self.lock.clone());
         self.switch(checkpoint)?;
+        log.prove(self.chain());
         Ok(log)
     }
 
@@ -338,6 +414,7 @@ impl StateDirectory {
                 weak: self.begins_weak,
                 begins: BTreeMap::new(),
                 changes: Vec::new(),
+                restored: Vec::new(),
                 checkpoint,
             },
         };
@@ -349,6 +426,7 @@ impl StateDirectory {
 
     fn put(&mut self, manifest: Manifest) -> Result<(), StateError> {
         self.check_held()?;
+        let manifest = Manifest { checkpoint: manifest.checkpoint.clone().with_root(), ..manifest };
         manifest.write(&*self.storage, &self.path, self.planted)?;
         self.manifest = Some(manifest);
         self.remove_unused()
@@ -374,6 +452,7 @@ impl StateDirectory {
         reader.plant(self.planted);
         reader.guard(self.lock.clone());
         reader.hold(self.held_epoch()?);
+        reader.prove(self.chain());
         self.bound(&mut reader)?;
         Ok(reader)
     }
@@ -383,6 +462,11 @@ impl StateDirectory {
         let mut reader = LogReader::open(self.storage.clone(), self.logs(), self.id, epoch)?;
         self.bound(&mut reader)?;
         Ok(reader)
+    }
+
+    /// Returns whether the log has all entries after an epoch.
+    pub fn has_log_from(&self, epoch: u64) -> Result<bool, StateError> {
+        LogReader::begins(&*self.storage, &self.logs(), self.id).map(|first| first.is_some_and(|first| first <= epoch))
     }
 
     /// Ends a log with what is known to be durable, in a view of a state that a run goes on with.

@@ -15,6 +15,7 @@ mod nodes;
 mod operators;
 mod place;
 mod planted;
+mod proof;
 mod savepoint;
 mod state_lock;
 mod storage;
@@ -34,6 +35,7 @@ pub use nodes::NodeRange;
 pub use operators::{ChangedOperator, changed_operators};
 pub use place::{Course, NoPlace, Place, Position};
 pub use planted::{Bug, Planted, overwrite};
+pub use proof::{Chain, Hash256, Hasher, Head, Proof, Restored};
 pub use savepoint::{Remains, Savepoint};
 pub use state_lock::Guard;
 pub use storage::{

@@ -5,6 +5,7 @@ use crate::error::StateError;
 use crate::nodes::NodeRange;
 use crate::place::Place;
 use crate::planted::{Bug, Planted, overwrite};
+use crate::proof::{Hash256, Hasher, Proof, Restored};
 use crate::storage::{Storage, read_all, replace};
 use crate::store::StoredRun;
 use serde::{Deserialize, Serialize};
@@ -15,12 +16,13 @@ use tidemill_plan::{Keep, Operator, Origin, Plan, Program, Table, Window, analyz
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 11;
+pub const FORMAT: u32 = 12;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
 /// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key; version 9
-/// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]); version 11 runs of keys.
+/// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]); version 11 runs of keys;
+/// version 12 the chain of proof.
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
@@ -60,6 +62,9 @@ pub struct Manifest {
     /// The epochs after which the program was changed.
     #[serde(default)]
     pub changes: Vec<u64>,
+    /// The returns to savepoints since a chain of proof is kept, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restored: Vec<Restored>,
     /// The newest checkpoint, with the places of its rows.
     pub checkpoint: Checkpoint,
 }
@@ -166,6 +171,9 @@ pub struct Checkpoint {
     /// The last events of the streams that are kept for those who follow them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptState>,
+    /// The head of the chain of proof; none if no chain is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
     /// The virtual nodes whose rows the checkpoint has. A run can only continue from all of them.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,
@@ -346,6 +354,31 @@ impl Checkpoint {
         let run = |run: &StoredRun| Some(StoredRun { nodes: run.nodes.and(nodes)?, ..run.clone() });
         let table = |table: &TableState| TableState { runs: table.runs.iter().filter_map(run).collect() };
         Some(Checkpoint { nodes, tables: self.tables.iter().map(table).collect(), ..self.clone() })
+    }
+
+    /// Returns its runs: of the tables, then of keys.
+    pub fn runs(&self) -> impl Iterator<Item = &StoredRun> {
+        let keys = self.keys.iter().map(|keys| &keys.run);
+        self.tables.iter().flat_map(|table| &table.runs).chain(keys)
+    }
+
+    /// Returns the hash of its runs' hashes; none if a run was not hashed. Each table, and the keys, begin with the number of
+    /// their runs.
+    pub fn root(&self) -> Option<Hash256> {
+        let mut hasher = Hasher::default();
+        let tables = self.tables.iter().map(|table| table.runs.len()).chain([self.keys.len()]);
+        tables.for_each(|runs| hasher.add(&(runs as u64).to_le_bytes()));
+        for run in self.runs() {
+            hasher.add(run.hash.as_ref()?.bytes());
+        }
+        Some(hasher.end())
+    }
+
+    /// Puts the root into its proof, if it has one.
+    pub(crate) fn with_root(mut self) -> Checkpoint {
+        let root = self.root();
+        self.proof.iter_mut().for_each(|proof| proof.root = root);
+        self
     }
 
     /// Returns the numbers of the files that the checkpoint needs.

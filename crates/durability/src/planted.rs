@@ -69,6 +69,14 @@ pub enum Bug {
     LogDropsUnmarked,
     /// Recovery continues after records that may not be durable, without writing them anew.
     LogTrustsUnmarked,
+    /// The hash of an entry leaves out its epoch.
+    HeadLeavesOutEpoch,
+    /// A head is shown before its entry is durable.
+    ShowsHeadEarly,
+    /// A run begins a new chain, although the state has one.
+    ChainBeginsAnew,
+    /// The hash of what was taken from a source is not compared with what it gives again.
+    SourceHashNotCompared,
     /// The manifest is written over the old one.
     CheckpointInPlace,
     /// A checkpoint becomes the newest before its blocks are durable.

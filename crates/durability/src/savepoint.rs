@@ -20,6 +20,7 @@ use crate::error::StateError;
 use crate::manifest::Manifest;
 use crate::nodes::NodeRange;
 use crate::planted::Planted;
+use crate::proof::{Head, Proof, Restored};
 use crate::storage::{Kind, Storage, directory_of};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -75,7 +76,7 @@ impl StateDirectory {
             let there = manifest.checkpoint.nodes;
             StateError::Refused(format!("the state {} has {there}, and none of {nodes}", self.path().display()))
         })?;
-        let manifest = &Manifest { checkpoint, ..manifest.clone() };
+        let manifest = &Manifest { checkpoint: checkpoint.with_root(), ..manifest.clone() };
         let (storage, path) = (&**self.storage(), savepoint_directory(self.path()).join(name));
         let checkpoints = path.join("checkpoint");
         storage.create_directory(&checkpoints).map_err(StateError::io(&checkpoints, "made"))?;
@@ -241,7 +242,16 @@ impl StateDirectory {
         let epoch = savepoint.manifest.checkpoint.epoch;
         let outputs = savepoint.manifest.checkpoint.outputs.keys();
         let begins = outputs.map(|sink| (sink.clone(), epoch)).collect();
-        let manifest = Manifest { course: was.course + 1, begins, ..savepoint.manifest };
+        let (course, mut restored) = (was.course + 1, was.restored);
+        let mut manifest = Manifest { course, begins, ..savepoint.manifest };
+        if let Some(proof) = manifest.checkpoint.proof {
+            let before = self.last_head().unwrap_or(Head { epoch, hash: proof.head });
+            let (before_epoch, before) = (before.epoch, before.hash);
+            let entry = Restored { course, epoch, savepoint: proof.head, before_epoch, before };
+            restored.push(entry);
+            manifest.checkpoint.proof = Some(Proof { head: entry.head(was.id).hash, ..proof });
+        }
+        manifest.restored = restored;
         self.begin_log_anew(manifest, was.log + 1)?;
         // The new course begins at the savepoint, which keeps its log.
         let manifest = self.manifest().expect("just written").clone();

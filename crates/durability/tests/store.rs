@@ -359,7 +359,7 @@ fn a_state_whose_windows_were_kept_otherwise_is_refused() {
 }
 
 /// The version of the format that is written.
-const FORMAT: u32 = 11;
+const FORMAT: u32 = 12;
 
 /// Returns the manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {

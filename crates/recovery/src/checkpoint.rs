@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_durability::store::{Merging, OpenRun, RunWriter, Runs, due};
 use tidemill_durability::{
-    BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, KeptState, NodeRange, Planted, SourceState,
-    SplitState, StateDirectory, StateError, TableState,
+    BatchState, Block, BlockReader, BlockWriter, Bug, CallKey, Checkpoint, KeptState, NodeRange, Planted, Proof,
+    SourceState, SplitState, StateDirectory, StateError, TableState,
 };
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{StreamDigest, VIRTUAL_NODE_COUNT};
@@ -391,6 +391,8 @@ pub struct AtRest {
     pub whole: bool,
     /// The current runs of the tables, with a memory limit.
     pub live: Option<Vec<Arc<Runs>>>,
+    /// The chain of proof at that epoch; none if none is kept.
+    pub proof: Option<Proof>,
 }
 
 /// The results of epochs that are needed after them: answers to repeated calls, and kept events of streams.
@@ -429,7 +431,7 @@ pub fn save(
     state: AtRest,
     remembered: Option<&Remembered>,
 ) -> Result<Checkpoint, StateError> {
-    let AtRest { epoch, sources, outputs, generation, whole, live } = state;
+    let AtRest { epoch, sources, outputs, generation, whole, live, proof } = state;
     let before = Before::of(directory, whole, live);
     begin_snapshots(machine, SnapshotDue { generation, whole });
     let begin = &mut |shape: &_, filter| directory.write_run(shape, filter);
@@ -447,7 +449,7 @@ pub fn save(
         }
         None => newest.map(|newest| (newest.answers, newest.keys, newest.kept)).unwrap_or_default(),
     };
-    Ok(Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, nodes: NodeRange::default() })
+    Ok(Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, proof, nodes: NodeRange::default() })
 }
 
 /// Returns the positions of a program's sources in the newest checkpoint.

@@ -326,7 +326,9 @@ impl Checkpointer {
         let begin = &mut || self.directory.lock().write_blocks();
         let kept = self.remembered.write_kept(&self.machine.program, newest.as_ref(), epoch, begin)?;
         let nodes = NodeRange::default();
-        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, nodes };
+        // The head is known once the epoch is logged.
+        let proof = None;
+        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, proof, nodes };
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 
@@ -334,7 +336,7 @@ impl Checkpointer {
     /// of the log, and the log must not end before the checkpoint.)
     fn switch(
         &mut self,
-        checkpoint: Box<Checkpoint>,
+        mut checkpoint: Box<Checkpoint>,
         written: Vec<Option<OpenRun>>,
     ) -> Result<(Work, Progress), StateError> {
         let epoch = checkpoint.epoch;
@@ -349,6 +351,7 @@ impl Checkpointer {
             let until = self.environment.now() + COMMITTED_POLL;
             return Ok((Work::Committing(checkpoint, written), Progress::Waits(Some(until))));
         }
+        checkpoint.proof = self.log_state.proof_at(epoch);
         {
             let directory = &mut *self.directory.lock();
             let newest = directory.checkpoint().map(|newest| newest.epoch);

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_durability::StateError;
+use tidemill_durability::{Head, StateError};
 use tidemill_stages::io::{IoFailure, SourceProgress};
 
 /// The reason why a run failed.
@@ -66,6 +66,9 @@ pub struct Control {
     /// A flag: whether an epoch may be released: the state, the log, the sinks and the sources are open, and what an earlier run
     /// logged is replayed. Set by the gate.
     pub ready: AtomicBool,
+    /// The head of the chain of proof after the last epoch that is durable; none before there is one, or if no chain is kept.
+    /// Written by the logger.
+    pub head: Mutex<Option<Head>>,
     /// The split that keeps time from going on in a run that goes on with clocks. Set by the gate.
     pub held_time: Mutex<Option<HeldTime>>,
 }

@@ -122,7 +122,8 @@ impl Ending {
         let outputs = outputs_by_name(&machine.program, self.digests.total());
         let (generation, whole) = (left.generation, self.checkpoints.whole.load(Ordering::Acquire));
         let live = self.buffers.as_ref().map(|buffers| buffers.at_rest());
-        let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live };
+        let proof = log.proof().map(|chain| chain.proof());
+        let state = AtRest { epoch: left.epoch, sources, outputs, generation, whole, live, proof };
         let saved = save(&mut directory, machine, state, Some(&self.remembered));
         match saved.and_then(|checkpoint| directory.switch(checkpoint)) {
             // The log has everything, and the next run replays it.

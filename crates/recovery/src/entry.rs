@@ -9,7 +9,8 @@
 //! source  = flags:1 (1 ended, 2 values, 4 token, 8 sent, 16 punctuations, 32 open, 64 keys, 128 too far ahead), passed,
 //!           [token], events, bad, [values], [punctuations: n, n × (events and bad records before it, time:8)],
 //!           [keys: n, n × (event, key, arguments:8, called:8)],
-//!           [too far ahead: n, n × (events between it and the one before, count, until:8)]
+//!           [too far ahead: n, n × (events between it and the one before, count, until:8)],
+//!           pieces: 0, or n, n × (events, bad), hash:32 (`taken_hash`)
 //! values  = batches: n, n × batch (`packed`), then `bad` records
 //! record  = flags:1 (1 origin, 2 line, 4 column, 8 record), the texts and numbers that are present, reason, events before it
 //! digest  = epoch, sinks: n, n × (events, [hash:8 if there are any]), transactions: n, n × (committed, aborted),
@@ -27,9 +28,10 @@ use crate::digest::{EpochDigests, read_digests, write_digests};
 use crate::encoding::{Malformed, Reader, bytes, number, read_key, write_key};
 use crate::intake::Taken;
 use crate::packed::{PackedCodec, read_packed};
+use crate::taken_hash::TakenHash;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use tidemill_durability::CallKey;
+use tidemill_durability::{CallKey, Hash256};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::Program;
 use tidemill_stages::digest::committed_streams;
@@ -37,15 +39,17 @@ use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::io::{BadRecord, SourceBatch};
 
-const VERSION: u8 = 12;
-/// The oldest version that can be read: 11 is without events that are too far ahead of the clock, 10 also without rows that wake
-/// within epochs, 9 also without keys of calls; otherwise they are the same.
+const VERSION: u8 = 13;
+/// The oldest version that can be read: 12 is without hashes of what was taken, 11 also without events that are too far ahead of
+/// the clock, 10 also without rows that wake within epochs, 9 also without keys of calls; otherwise they are the same.
 const VERSION_READ_MIN: u8 = 9;
 
 /// The first version with rows that wake within epochs.
 const VERSION_OF_WAKES: u8 = 11;
 /// The first version with events that are too far ahead of the clock.
 const VERSION_OF_AHEAD: u8 = 12;
+/// The first version with hashes of what was taken.
+const VERSION_OF_HASHES: u8 = 13;
 
 /// The log entry of an epoch.
 #[derive(Debug)]
@@ -119,6 +123,8 @@ pub struct SourceEntry {
     pub taken: Taken,
     /// The source's token at that point.
     pub token: Option<String>,
+    /// The hash of the records, of a source that can be read again; none if none is kept.
+    pub hashed: Option<TakenHash>,
     /// The records themselves, for a source that cannot be read again.
     pub ingested: Ingested,
     /// The punctuations since the last cut, in order.
@@ -213,6 +219,7 @@ impl EpochEntry {
             if has_too_far {
                 write_too_far(&source.too_far, into);
             }
+            write_hashed(source.hashed.as_ref(), into);
         }
         number(into, self.sent.len() as u64);
         for &(source, count) in &self.sent {
@@ -247,7 +254,10 @@ impl EpochEntry {
         let mut sources = Vec::new();
         for split in 0..splits as usize {
             let source = if split < source_count { split } else { read_source_number(&mut reader, schemas)? };
-            let read = read_source(&mut reader, &schemas.sources[source])?;
+            let mut read = read_source(&mut reader, &schemas.sources[source])?;
+            if version >= VERSION_OF_HASHES {
+                read.hashed = read_hashed(&mut reader, read.taken)?;
+            }
             if version < VERSION_OF_AHEAD && !read.too_far.is_empty() {
                 return Err(Malformed("its version has no events that are too far ahead of the clock".into()));
             }
@@ -341,7 +351,50 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
     }
     let too_far = if flags & 128 != 0 { read_too_far(reader, taken.events)? } else { Vec::new() };
     let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
-    Ok(SourceEntry { source: 0, passed, ended, is_open, is_sent, taken, token, ingested, punctuations, keys, too_far })
+    let hashed = None;
+    Ok(SourceEntry {
+        source: 0,
+        passed,
+        ended,
+        is_open,
+        is_sent,
+        taken,
+        token,
+        hashed,
+        ingested,
+        punctuations,
+        keys,
+        too_far,
+    })
+}
+
+fn write_hashed(hashed: Option<&TakenHash>, into: &mut Vec<u8>) {
+    number(into, hashed.map_or(0, |hashed| hashed.pieces.len() as u64));
+    let Some(TakenHash { pieces, hash }) = hashed else { return };
+    for piece in pieces {
+        number(into, piece.events);
+        number(into, piece.bad);
+    }
+    into.extend_from_slice(hash.bytes());
+}
+
+fn read_hashed(reader: &mut Reader<'_>, taken: Taken) -> Result<Option<TakenHash>, Malformed> {
+    let (mut pieces, mut in_all) = (Vec::new(), (0u64, 0u64));
+    for _ in 0..reader.number()? {
+        let piece = Taken { events: reader.number()?, bad: reader.number()? };
+        in_all = (in_all.0.saturating_add(piece.events), in_all.1.saturating_add(piece.bad));
+        pieces.push(piece);
+    }
+    if pieces.is_empty() {
+        return Ok(None);
+    }
+    if in_all != (taken.events, taken.bad) {
+        return Err(Malformed("it has the hash of another number of records than were taken".into()));
+    }
+    let words = [reader.word()?, reader.word()?, reader.word()?, reader.word()?];
+    let mut bytes = [0; 32];
+    bytes.chunks_exact_mut(8).zip(words).for_each(|(into, word)| into.copy_from_slice(&word.to_le_bytes()));
+    Ok(Some(TakenHash { pieces, hash: Hash256::from_bytes(bytes) }))
 }
 
 fn write_too_far(too_far: &[TooFar], into: &mut Vec<u8>) {
@@ -484,6 +537,8 @@ mod tests {
         assert!(read(&bytes).is_err(), "the version before has none");
         let mut none = with_too_far(Vec::new());
         none[0] = 11;
+        // Without hashes of what was taken: nothing is sent, due, wakes or is digested after them.
+        none.remove(none.len() - 5);
         assert_eq!(read(&none).expect("an older version"), []);
         let mut beyond = with_too_far(vec![TooFar { before: 0, count: 100, until: 0 }]);
         let at = beyond.iter().rposition(|&byte| byte == 100).expect("the count");

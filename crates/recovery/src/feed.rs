@@ -14,7 +14,7 @@ use crate::savepoints::SavepointRequest;
 use crate::unkept::{Totals, Unkept};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_durability::{Bug, CallKey, Log, Planted};
+use tidemill_durability::{Bug, CallKey, Hash256, Log, Planted};
 use tidemill_stages::access::snapshot::SnapshotDue;
 use tidemill_stages::actor::Outbox;
 use tidemill_stages::epoch::Epoch;
@@ -38,9 +38,9 @@ pub struct LogFeed {
 }
 
 impl LogFeed {
-    /// Takes an ingested batch, after which the source is at `token`.
-    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
-        self.intake.take(source, batch, token);
+    /// Takes an ingested batch, after which the source is at `token`. `hash`: that of the batch, if it was made already.
+    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>, hash: Option<Hash256>) {
+        self.intake.take(source, batch, token, hash);
     }
 
     /// Takes that some of the events of the batch that is taken next are too far ahead of the clock.
@@ -178,6 +178,7 @@ impl CheckpointTrigger {
         if !is_due && savepoints.is_empty() {
             return;
         }
+        self.log_state.want_head(epoch.number);
         self.checkpoints.busy.store(true, Ordering::Release);
         self.unkept.begin(totals);
         self.tried = Some((self.checkpoints.count.load(Ordering::Acquire), now));

@@ -192,7 +192,13 @@ impl History {
             let batches = match logged.ingested {
                 Ingested::Values(batches) => batches,
                 Ingested::Again if logged.taken == Taken::default() => Vec::new(),
-                Ingested::Again => self.read_again(logged.source, s, logged.taken)?,
+                Ingested::Again => {
+                    let batches = self.read_again(logged.source, s, logged.taken)?;
+                    let compared = logged.hashed.map_or(Ok(()), |hashed| hashed.compare(entry.epoch, &batches));
+                    let name = &self.names[logged.source];
+                    compared.map_err(|failure| RunError::Source { name: name.clone(), failure })?;
+                    batches
+                }
             };
             let inputs = in_order(batches, &logged.punctuations, &logged.too_far, self.timed[logged.source].as_ref());
             let (ended, is_open, is_sent) = (logged.ended, logged.is_open, logged.is_sent);

@@ -3,10 +3,11 @@
 use crate::ahead::{FarEvent, TimedEvents, TooFar, set_aside};
 use crate::checkpoint::{SourceAt, SplitName};
 use crate::entry::{EpochEntry, Ingested, JoinedSplit, Punctuation, SourceEntry};
+use crate::taken_hash::{TakenHash, batch_hash};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use std::collections::VecDeque;
-use tidemill_durability::CallKey;
+use tidemill_durability::{CallKey, Hash256};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
 use tidemill_stages::io::{BadRecord, IoFailure, SourceBatch};
@@ -63,6 +64,8 @@ struct OfSource {
     before: Taken,
     token: Option<String>,
     since_cut: Taken,
+    /// The sizes and hashes of the batches since the last cut, of a source whose records are hashed and not logged.
+    hashes: Vec<(Taken, Hash256)>,
     values: Vec<SourceBatch>,
     punctuations: Vec<Punctuation>,
     too_far: Vec<TooFar>,
@@ -143,6 +146,8 @@ pub struct Intake {
     source_count: usize,
     /// The splits that joined since the last cut.
     joined: Vec<JoinedSplit>,
+    /// A flag: whether the records that are not logged are hashed.
+    hashes: bool,
 }
 
 impl Intake {
@@ -158,7 +163,7 @@ impl Intake {
             replays,
             ..OfSource::default()
         };
-        Intake { sources: sources.into_iter().map(of).collect(), source_count, joined: Vec::new() }
+        Intake { sources: sources.into_iter().map(of).collect(), source_count, joined: Vec::new(), hashes: false }
     }
 
     /// Enters a split of a source that joins; or names the first one, which is there from the start.
@@ -193,9 +198,18 @@ impl Intake {
         self.sources[source].is_sent = is_sent;
     }
 
-    /// Takes an ingested batch, after which the source is at `token`.
-    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>) {
+    /// Hashes the records that are not logged.
+    pub fn hash_taken(&mut self) {
+        self.hashes = true;
+    }
+
+    /// Takes an ingested batch, after which the source is at `token`. `hash`: that of the batch, if it was made already.
+    pub fn take(&mut self, source: usize, batch: &SourceBatch, token: Option<String>, hash: Option<Hash256>) {
+        let hashes = self.hashes;
         let of = &mut self.sources[source];
+        if hashes && of.replays {
+            of.hashes.push((Taken::of(batch), hash.unwrap_or_else(|| batch_hash(batch))));
+        }
         of.since_cut.add(Taken::of(batch));
         of.account(Taken::of(batch), of.is_sent);
         of.token = token;
@@ -260,6 +274,7 @@ impl Intake {
             let passed = gate.has_passed(s) - of.passed;
             of.passed += passed;
             let taken = std::mem::take(&mut of.since_cut);
+            let hashed = TakenHash::of(&std::mem::take(&mut of.hashes));
             let ingested = match std::mem::take(&mut of.values) {
                 batches if !batches.is_empty() => Ingested::Values(batches),
                 _ => Ingested::Again,
@@ -285,6 +300,7 @@ impl Intake {
                 is_sent,
                 taken,
                 token,
+                hashed,
                 ingested,
                 punctuations,
                 keys,
@@ -378,7 +394,7 @@ pub fn missing(Taken { events, bad }: Taken) -> IoFailure {
 }
 
 /// Joins two batches.
-fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
+pub(crate) fn join(first: Option<SourceBatch>, next: SourceBatch) -> Result<SourceBatch, IoFailure> {
     let Some(mut first) = first else { return Ok(next) };
     let (schema, before) = (next.events.schema(), first.events.num_rows() as u64);
     let events = concat_batches(&schema, [&first.events, &next.events]);

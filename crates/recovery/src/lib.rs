@@ -56,6 +56,7 @@ mod parallel;
 mod replay;
 mod savepoints;
 mod summary;
+mod taken_hash;
 mod unkept;
 mod vitals;
 
@@ -83,6 +84,7 @@ pub use operators::{open_rows, open_text, refuse_open, refuse_open_of};
 pub use replay::{Recovery, Replay, ReplayProgress, Replayed, Start};
 pub use savepoints::{SavepointAnswer, SavepointRequest, Savepoints};
 pub use summary::{DurabilitySummary, MemorySummary};
+pub use taken_hash::{TakenHash, batch_hash};
 pub use vitals::{
     BOUNDS, CheckpointVitals, GateVitals, Happening, Incident, Incidents, KeyVitals, LogVitals, SinkVitals,
     SplitVitals, Spread, SpreadAt, Stage, Vitals,
@@ -113,6 +115,16 @@ pub enum Sync {
     Every(Duration),
 }
 
+/// The proof that a run keeps of what it logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proving {
+    /// The chain of proof: each entry of the log has a hash that covers all entries before it.
+    #[default]
+    On,
+    /// None. The next checkpoint ends a chain that the state has.
+    Off,
+}
+
 /// Options of a durable run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurabilityOptions {
@@ -141,6 +153,8 @@ pub struct DurabilityOptions {
     /// A flag: whether the end of the sources' input is the end for good. Otherwise it is a pause: a later run
     /// continues them.
     pub is_final: bool,
+    /// The proof that is kept.
+    pub proof: Proving,
 }
 
 impl Default for DurabilityOptions {
@@ -157,6 +171,7 @@ impl Default for DurabilityOptions {
             ends: Vec::new(),
             savepoint: None,
             is_final: false,
+            proof: Proving::On,
         }
     }
 }

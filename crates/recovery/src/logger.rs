@@ -5,9 +5,10 @@ use crate::digest::{Digests, EpochDigests, write_digests};
 use crate::entry::EpochEntry;
 use crate::packed::PackedCodec;
 use crate::{DurabilityOptions, Sync};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_durability::{Bug, Log, StateError, Written};
+use tidemill_durability::{Bug, Chain, Log, Proof, StateError, Written};
 use tidemill_stages::actor::{Actor, Bell, Inbox, Outbox, Progress, Took};
 use tidemill_stages::environment::Environment;
 
@@ -45,9 +46,52 @@ pub struct LogState {
     /// The epoch of the first savepoint that was made in this run, after which the log keeps everything; 0: none was made.
     /// Written by the checkpointer, before it lets segments go.
     held: AtomicU64,
+    heads: Mutex<Heads>,
+}
+
+/// The head that a checkpoint needs. The gate hands the entry of the checkpoint's epoch to the logger, says that it wants the
+/// head after it, and only then hands over the next entry. So the logger has that head, or comes to it.
+#[derive(Default)]
+struct Heads {
+    /// The chain after the last entry. Written by the logger.
+    last: Option<Chain>,
+    /// The epoch of the checkpoint. Written by the gate.
+    wanted: u64,
+    /// The chain at that epoch, as soon as it is known.
+    found: Option<Chain>,
+}
+
+impl Heads {
+    fn find(&mut self) {
+        if let Some(last) = self.last.filter(|last| last.head().epoch == self.wanted) {
+            self.found = Some(last);
+        }
+    }
 }
 
 impl LogState {
+    /// Wants the head after an epoch, whose entry is the last one that the logger was given, for a checkpoint.
+    pub(crate) fn want_head(&self, epoch: u64) {
+        let heads = &mut *self.heads.lock();
+        heads.wanted = epoch;
+        heads.find();
+    }
+
+    /// Takes the chain after the last entry.
+    fn pass_head(&self, chain: Option<Chain>) {
+        let heads = &mut *self.heads.lock();
+        heads.last = chain;
+        heads.find();
+    }
+
+    /// Returns the proof of a checkpoint of an epoch whose head was wanted, and which is logged; none if none is kept.
+    pub(crate) fn proof_at(&self, epoch: u64) -> Option<Proof> {
+        let heads = self.heads.lock();
+        let found = heads.found.filter(|chain| chain.head().epoch == epoch);
+        assert_eq!(found.is_some(), heads.last.is_some(), "the head that a checkpoint needs is known");
+        found.map(|chain| chain.proof())
+    }
+
     /// Keeps epochs after this one in the log, since a savepoint of it is made.
     pub(crate) fn hold(&self, epoch: u64) {
         assert!(epoch > 0, "a run makes savepoints of its epochs");
@@ -121,7 +165,9 @@ impl Actor for Logger {
             match self.start.take() {
                 Took::Message(log) => {
                     assert!(log.is_durable(), "a run goes on after what is durable");
+                    self.state.pass_head(log.proof());
                     self.log = Some(log);
+                    self.show_head();
                     self.synced = self.environment.now();
                     return Progress::Worked;
                 }
@@ -175,6 +221,9 @@ impl Logger {
         }
         self.waits = None;
         let planted = self.log().planted();
+        if planted.is(Bug::ShowsHeadEarly) {
+            self.show_head();
+        }
         if planted.is(Bug::ReleasesUnsynced) {
             self.send_logged();
         }
@@ -233,6 +282,7 @@ impl Logger {
             let log = self.log.as_mut().expect("the log has begun");
             assert_eq!(entry.epoch, log.epoch() + 1, "entries come in the order of epochs");
             log.push(entry.epoch, &self.payload);
+            self.state.pass_head(log.proof());
             if bytes < GROUP_BYTES_MAX
                 && let Took::Message(entry) = self.entries.take()
             {
@@ -300,6 +350,14 @@ impl Logger {
         let epoch = self.log().epoch();
         let before = self.state.durable.swap(epoch, Ordering::AcqRel);
         assert!(before <= epoch, "what was durable stays so");
+        self.show_head();
+    }
+
+    /// Shows the head of the last epoch, which is durable.
+    fn show_head(&self) {
+        let log = self.log.as_ref().expect("the log has begun");
+        assert!(log.is_durable() && log.is_written(), "only heads of durable entries are shown");
+        *self.control.head.lock() = log.proof().map(|chain| chain.head());
     }
 
     /// Writes the pushed data as soon as there is disk space, and syncs if that is due. A run that is about to end does

@@ -40,6 +40,9 @@ pub fn migrate(
         return Err(RunError::State(StateError::Refused(format!("epochs are logged behind the checkpoint of {path}"))));
     }
     refuse_open(directory)?;
+    if directory.chain().is_some() {
+        directory.hash_runs();
+    }
     let mut standing = restore_sources(directory, old)?;
     for (definition, rows) in old.tables.iter().zip(state_rows(directory, old)?) {
         let takes = |table: &&Table| taken(&old.tables.raw, &new.tables.raw, table) == Some(definition);
@@ -94,7 +97,8 @@ pub fn migrate(
         at.standing.last_time = at.standing.last_time.max(Some(passed));
     }
     let outputs = directory.checkpoint().map(|checkpoint| checkpoint.outputs.clone()).unwrap_or_default();
-    let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None };
+    let proof = directory.checkpoint().and_then(|checkpoint| checkpoint.proof);
+    let state = AtRest { epoch, sources, outputs, generation: Generation::default(), whole: true, live: None, proof };
     let checkpoint = save(directory, machine, state, None)?;
     Ok(directory.adopt(checkpoint)?)
 }

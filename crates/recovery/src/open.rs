@@ -18,7 +18,7 @@ use crate::logger::{LogState, Logged, Logger};
 use crate::packed::PackedCodec;
 use crate::replay::{Replay, Start};
 use crate::unkept::Unkept;
-use crate::{Durability, DurabilityOptions, Sync};
+use crate::{Durability, DurabilityOptions, Proving, Sync};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,6 +116,8 @@ pub struct GateSide {
     pub replay_only: bool,
     /// The operators that are closed before it ends.
     pub ends: Vec<String>,
+    /// A flag: whether what is taken from sources that can be read again is hashed.
+    pub proves: bool,
     /// The bug that is planted, if any.
     pub planted: Planted,
 }
@@ -164,6 +166,9 @@ impl Durable {
     ) -> Result<Durable, RunError> {
         let Shared { machine, environment, control, failure } = on;
         let Durability { mut directory, options } = durability;
+        if options.proof == Proving::On {
+            directory.hash_runs();
+        }
         fit(&mut directory, &machine.program)?;
         let was_weak = directory.is_weak();
         if options.sync != Sync::Epoch {
@@ -176,7 +181,14 @@ impl Durable {
                 load(&directory, machine, environment, control, tick)?;
             }
             let sources = restore_sources(&directory, &machine.program)?;
-            (OpenLog::Old(directory.log()?), sources)
+            if options.proof == Proving::On {
+                directory.begin_chain()?;
+            }
+            let mut log = directory.log()?;
+            if options.proof == Proving::Off {
+                log.prove(None);
+            }
+            (OpenLog::Old(log), sources)
         };
         let remembered = Arc::new(Remembered::read(&directory, machine, options.keys_in_memory)?);
         let buffers = memory.map(|limit| BufferManager::begin(limit, &directory, machine, failure)).transpose()?;
@@ -194,6 +206,11 @@ impl Durable {
     /// Returns whether the end of the sources' input is the end for good.
     pub fn is_final(&self) -> bool {
         self.options.is_final
+    }
+
+    /// Returns whether what is taken from sources that can be read again is hashed.
+    pub fn proves(&self) -> bool {
+        self.options.proof == Proving::On
     }
 
     /// Divides the run into the parts of its actors.
@@ -268,9 +285,9 @@ impl Durable {
             generation: Generation::default(),
             is_after_due: false,
         };
-        let (replay_only, ends) = (options.replay_only, options.ends.clone());
+        let (replay_only, ends, proves) = (options.replay_only, options.ends.clone(), options.proof == Proving::On);
         Parts {
-            gate: GateSide { start: Some(start), sources, feed, trigger, memory, replay_only, ends, planted },
+            gate: GateSide { start: Some(start), sources, feed, trigger, memory, replay_only, ends, proves, planted },
             commit: CommitSide {
                 remembered: remembered.clone(),
                 logged,
@@ -342,7 +359,8 @@ impl Durable {
 fn begin(directory: &mut StateDirectory, machine: &Machine, options: &DurabilityOptions) -> Result<Log, RunError> {
     let generation = Generation::default();
     let outputs = BTreeMap::new();
-    let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None };
+    let proof = (options.proof == Proving::On).then(|| directory.first_proof(0));
+    let state = AtRest { epoch: 0, sources: Vec::new(), outputs, generation, whole: true, live: None, proof };
     let first = save(directory, machine, state, None)?;
     let mut log = directory.begin(first)?;
     assert_eq!(log.epoch(), 0, "a new log begins after the first checkpoint");

@@ -134,18 +134,18 @@ impl Intake<'_> {
     /// Takes the next message of a source.
     pub fn take(&mut self, source: usize) -> Result<Taking, RunError> {
         match self.inputs.take(source) {
-            Ok(FromSource::Batch(batch, token, arrived)) => {
+            Ok(FromSource::Batch(batch, token, arrived, hash)) => {
                 let too_far = match self.ahead.decide(self.gate.source_of(source), &batch.events) {
                     Decided::None => Vec::new(),
                     Decided::These(too_far) => too_far,
                     Decided::NotYet => {
-                        self.inputs.give_back(source, FromSource::Batch(batch, token, arrived));
+                        self.inputs.give_back(source, FromSource::Batch(batch, token, arrived, hash));
                         return Ok(Taking::Nothing);
                     }
                 };
                 if let Some(feed) = &mut self.feed {
                     feed.take_too_far(source, &too_far);
-                    feed.take(source, &batch, token);
+                    feed.take(source, &batch, token, hash);
                 }
                 let now = self.on.environment.now();
                 self.idle.heard(source, now);

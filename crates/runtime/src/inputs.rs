@@ -2,8 +2,9 @@
 //! split that it wants. The first split of each source has the source's number, those that join have the numbers after them
 //! (as in the gate).
 
-use crate::reader::{Begin, Found, Reader, Reading};
+use crate::reader::{Begin, Does, Found, Reader, Reading};
 use std::sync::Arc;
+use tidemill_durability::Hash256;
 use tidemill_recovery::{Control, Exactly, Taken, open_split};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, Took, mailbox};
 use tidemill_stages::environment::Environment;
@@ -17,8 +18,9 @@ const SPLIT_AHEAD: usize = 1;
 
 /// A message from a reader.
 pub enum FromSource {
-    /// A batch, the token of the source's position after it, and its arrival time, if the source knows it.
-    Batch(SourceBatch, Option<String>, Option<u64>),
+    /// A batch, the token of the source's position after it, its arrival time, if the source knows it, and its hash, if the
+    /// reader has made it.
+    Batch(SourceBatch, Option<String>, Option<u64>, Option<Hash256>),
     /// The record that the source keeps back at its end, if the end is a pause: it is a record only if nothing follows.
     Rest(SourceBatch, Option<String>),
     /// A clock has no tick that is due. Said once, if its first answer is that.
@@ -110,13 +112,14 @@ struct Wanted {
 }
 
 impl Inputs {
-    /// Takes sources that are not started yet; returns a reader for each.
+    /// Takes sources that are not started yet; returns a reader for each. With `hashes` readers hash what can be read again.
     pub fn new(
         sources: Vec<Box<dyn Source>>,
         gate: &Arc<Bell>,
         environment: &Arc<dyn Environment>,
         control: &Arc<Control>,
         end: EndOfInput,
+        hashes: bool,
     ) -> (Inputs, Vec<(Reader, Arc<Bell>)>) {
         *control.progress.lock() = vec![Default::default(); sources.len()];
         let mut inputs = Inputs { splits: Vec::new(), sources: Vec::new(), gate: gate.clone(), end };
@@ -128,7 +131,9 @@ impl Inputs {
             let bell = Arc::new(Bell::default());
             let (begin, begins) = mailbox(None, &bell, None);
             let durable = end != EndOfInput::Ends;
-            let reader = Reader::new(number, begins, has_splits, durable, environment.clone(), control.clone());
+            let hashes = hashes && replays;
+            let does = Does { has_splits, durable, hashes };
+            let reader = Reader::new(number, begins, does, environment.clone(), control.clone());
             if !is_sent {
                 readers.push((reader, bell.clone()));
             }
@@ -393,7 +398,7 @@ impl Inputs {
         while !wanted.exactly.is_done() {
             match self.receive(split) {
                 // An earlier run, whose end was for good, has taken what the source keeps back.
-                Ok(FromSource::Batch(batch, after, _) | FromSource::Rest(batch, after)) => {
+                Ok(FromSource::Batch(batch, after, ..) | FromSource::Rest(batch, after)) => {
                     wanted.token = after;
                     wanted.exactly.give(batch)?;
                 }
@@ -409,7 +414,7 @@ impl Inputs {
         let Wanted { exactly, token, .. } = wanted;
         let (batches, left) = exactly.end();
         assert!(self.splits[split].rest.is_none(), "what was left over is taken before there is more");
-        self.splits[split].rest = left.map(|left| FromSource::Batch(left, token, None));
+        self.splits[split].rest = left.map(|left| FromSource::Batch(left, token, None, None));
         Ok(Some(batches))
     }
 

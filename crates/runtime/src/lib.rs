@@ -50,13 +50,13 @@ pub use summary::{
     FailedSummary, LatencySummary, LeftOutSummary, PolicySummary, SourceSummary, StageSummary, Summary,
     TransactionSummary, WorkerSummary,
 };
-pub use tidemill_durability::{Course, NoPlace, Place, Position};
+pub use tidemill_durability::{Course, Head, NoPlace, Place, Position};
 pub use tidemill_recovery::{
     BOUNDS, CheckpointVitals, Control, Durability, DurabilityOptions, DurabilitySummary, FarEvent, GateVitals,
     Happening, HeldTime, History, Incident, Incidents, JoinedSplit, KeyVitals, LogVitals, LoggedInput, MemorySummary,
-    PastEpoch, PastSource, RecoveryProgress, Released, Reopen, RunError, SinkVitals, SourceAt, SplitVitals, Spread,
-    SpreadAt, Stage, StartingPoint, StartingSource, Sync, Taken, Vitals, checkpoint_rows, open_rows, open_split,
-    open_text, refuse_open, refuse_open_of, source_positions, state_rows,
+    PastEpoch, PastSource, Proving, RecoveryProgress, Released, Reopen, RunError, SinkVitals, SourceAt, SplitVitals,
+    Spread, SpreadAt, Stage, StartingPoint, StartingSource, Sync, Taken, Vitals, checkpoint_rows, open_rows,
+    open_split, open_text, refuse_open, refuse_open_of, source_positions, state_rows,
 };
 pub use tidemill_schedule::{Policy, PolicyError, Scheme, SchemeError};
 pub use tidemill_stages::access::read::Wish;

@@ -5,7 +5,7 @@ use crate::inputs::FromSource;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_recovery::{Control, Taken, missing, open_split, split};
+use tidemill_recovery::{Control, Taken, batch_hash, missing, open_split, split};
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::io::{IoFailure, Next, Source, SourceProgress};
@@ -42,17 +42,26 @@ pub struct Reader {
     number: usize,
     /// The channel from the gate.
     begins: Inbox<Begin>,
-    /// A flag: whether the source has several splits.
-    has_splits: bool,
+    does: Does,
     readings: Vec<Reading>,
     /// The reading to go on with.
     next: usize,
     watch: Option<Watch>,
     /// The progress of the readings that came to their end.
     done: SourceProgress,
-    durable: bool,
     environment: Arc<dyn Environment>,
     control: Arc<Control>,
+}
+
+/// The work of a reader.
+#[derive(Clone, Copy)]
+pub struct Does {
+    /// A flag: whether the source has several splits.
+    pub has_splits: bool,
+    /// A flag: whether the run is durable.
+    pub durable: bool,
+    /// A flag: whether each batch is hashed.
+    pub hashes: bool,
 }
 
 /// A source that is watched for new splits.
@@ -99,20 +108,18 @@ impl Reader {
     pub fn new(
         number: usize,
         begins: Inbox<Begin>,
-        has_splits: bool,
-        durable: bool,
+        does: Does,
         environment: Arc<dyn Environment>,
         control: Arc<Control>,
     ) -> Reader {
         Reader {
             number,
             begins,
-            has_splits,
+            does,
             readings: Vec::new(),
             next: 0,
             watch: None,
             done: SourceProgress { done: 0, total: Some(0) },
-            durable,
             environment,
             control,
         }
@@ -202,12 +209,12 @@ impl Reading {
     /// have arrived.
     fn read(&mut self, of: &Of<'_>) -> Option<FromSource> {
         let source = &mut self.source;
-        let wait_max = if of.has_splits { Duration::ZERO } else { Duration::from_nanos(STOP_POLL) };
+        let wait_max = if of.does.has_splits { Duration::ZERO } else { Duration::from_nanos(STOP_POLL) };
         let next = source.next(wait_max);
         if let Some(text) = source.remark() {
             of.control.remark(text);
         }
-        let ends = source.is_at_end_of_pipe() && (of.durable || !matches!(next, Ok(Next::End)));
+        let ends = source.is_at_end_of_pipe() && (of.does.durable || !matches!(next, Ok(Next::End)));
         if ends && matches!(self.end_of_pipe, EndOfPipe::Unseen) {
             let polls = of.control.polls.load(Ordering::Acquire);
             self.end_of_pipe = EndOfPipe::Waits { polls, own: 0, until: 0 };
@@ -228,12 +235,15 @@ impl Reading {
                 self.drop = self.drop.since(dropped);
                 left.map(|left| match asks {
                     true => FromSource::Rest(left, source.token()),
-                    false => FromSource::Batch(left, source.token(), source.arrived()),
+                    false => {
+                        let hash = of.does.hashes.then(|| batch_hash(&left));
+                        FromSource::Batch(left, source.token(), source.arrived(), hash)
+                    }
                 })
             }
             Ok(Next::Nothing) if is_first && source.is_clock() => Some(FromSource::UpToDate),
             Ok(Next::Nothing) => {
-                let pause = if of.has_splits { SPLIT_PAUSE } else { IDLE_PAUSE };
+                let pause = if of.does.has_splits { SPLIT_PAUSE } else { IDLE_PAUSE };
                 self.idle = Some(of.environment.now() + pause);
                 None
             }
@@ -303,8 +313,7 @@ impl Reading {
 
 /// The properties of its reader that a reading needs.
 struct Of<'a> {
-    has_splits: bool,
-    durable: bool,
+    does: Does,
     environment: &'a Arc<dyn Environment>,
     control: &'a Control,
 }
@@ -316,8 +325,7 @@ impl Actor for Reader {
         for _ in 0..self.readings.len() {
             let at = self.next % self.readings.len();
             self.next = at + 1;
-            let (durable, environment, control) = (self.durable, &self.environment, &*self.control);
-            let of = Of { has_splits: self.has_splits, durable, environment, control };
+            let of = Of { does: self.does, environment: &self.environment, control: &self.control };
             match self.readings[at].step(&of) {
                 Progress::Worked => {
                     self.show_progress();
@@ -328,11 +336,11 @@ impl Actor for Reader {
                     self.done = plus(self.done, self.readings[at].source.progress());
                     self.readings.swap_remove(at);
                     self.show_progress();
-                    return if self.has_splits { Progress::Worked } else { self.leave() };
+                    return if self.does.has_splits { Progress::Worked } else { self.leave() };
                 }
             }
         }
-        if is_closed && (self.readings.is_empty() || self.has_splits) {
+        if is_closed && (self.readings.is_empty() || self.does.has_splits) {
             return self.leave();
         }
         Progress::Waits(until)

@@ -87,7 +87,12 @@ impl LogCutter {
             Ingested::Values(batches) => batches,
             Ingested::Again if logged.taken == Taken::default() => Vec::new(),
             Ingested::Again => match intake.inputs.take_exactly(at, logged.taken) {
-                Ok(Some(batches)) => batches,
+                Ok(Some(batches)) => {
+                    let hashed = logged.hashed.as_ref().filter(|_| !self.planted.is(Bug::SourceHashNotCompared));
+                    let compared = hashed.map_or(Ok(()), |hashed| hashed.compare(entry.epoch, &batches));
+                    compared.map_err(|failure| source_failed(intake.on, logged.source, failure))?;
+                    batches
+                }
                 Ok(None) => return Ok(false),
                 Err(failure) => return Err(source_failed(intake.on, logged.source, failure)),
             },

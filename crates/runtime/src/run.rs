@@ -193,7 +193,8 @@ impl Run {
             Some(durable) if durable.is_final() => EndOfInput::Final,
             Some(_) => EndOfInput::Pauses,
         };
-        let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, end);
+        let hashes = durable.as_ref().is_some_and(|durable| durable.proves());
+        let (inputs, readers) = Inputs::new(sources, &bells.gate, &on.environment, &on.control, end, hashes);
         let worker = |id| {
             let worker = StageWorker::new(pipeline.clone(), id, count, finished.clone(), link.clone());
             Driven::new(worker, Arc::new(Bell::default()))

@@ -150,12 +150,17 @@ pub fn error(status: StatusCode, text: &str) -> Answer {
     Said::error(status, text).answer()
 }
 
-/// Makes a 200: the server can do its work; `time` is the reason why its time does not go on, if it does not.
-pub fn healthy(time: Option<String>) -> Answer {
+/// Makes a 200: the server can do its work; `time` is the reason why its time does not go on, if it does not, and `head` the
+/// head of the chain of proof after the last epoch that is durable, if there is one.
+pub fn healthy(time: Option<String>, head: Option<String>) -> Answer {
     let mut body = b"{\"status\":\"ok\"".to_vec();
     if let Some(time) = time {
         body.extend_from_slice(b",\"time\":");
         json_string(&mut body, &time);
+    }
+    if let Some(head) = head {
+        body.extend_from_slice(b",\"head\":");
+        json_string(&mut body, &head);
     }
     body.extend_from_slice(b"}\n");
     whole(StatusCode::OK, JSON, body)

@@ -274,7 +274,10 @@ fn health(shared: &Shared, name: &str) -> Answer {
             Some(ailment) => no(&ailment),
             None => match shared.session.held_time() {
                 Some(held) if held.calls_wait.is_some() => no(&held.to_string()),
-                held => answer::healthy(held.map(|held| held.to_string())),
+                held => {
+                    let head = shared.session.head().map(|head| head.to_string());
+                    answer::healthy(held.map(|held| held.to_string()), head)
+                }
             },
         },
     }

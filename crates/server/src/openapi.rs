@@ -270,7 +270,7 @@ fn savepoint(operation: &str, named: Option<&str>) -> Json {
 fn health(name: &str) -> Json {
     let said = json!({
         "type": "object",
-        "properties": {"status": {"type": "string"}},
+        "properties": {"status": {"type": "string"}, "time": {"type": "string"}, "head": {"type": "string"}},
         "required": ["status"],
     });
     json!({

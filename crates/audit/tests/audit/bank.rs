@@ -1,12 +1,12 @@
 //! A bank on a simulated machine.
 
 use arrow_array::RecordBatch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
-use tidemill_durability::{Identity, OpenState, Recorded, StateDirectory, Storage};
+use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, late, literal, named};
@@ -18,8 +18,9 @@ use tidemill_runtime::{
 use tidemill_sim::SimStorage;
 
 /// The bug of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
+    #[default]
     None,
     /// Transfers of exactly 13 credit one less than they debit.
     Steals,
@@ -78,11 +79,28 @@ pub const TRANSFERS: Transfers<'_> = &[
 /// Runs transfers through a durable engine with a fault, on the machine's state, which is told that the
 /// engine is as it should be. A savepoint "start" is made where the state is new.
 pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Result<(), RunError> {
+    let options = DurabilityOptions { is_final: true, ..DurabilityOptions::default() };
+    run_as(machine, transfers, How { fault, options, ..How::default() })
+}
+
+/// The manner of a run.
+#[derive(Default)]
+pub struct How {
+    pub fault: Fault,
+    pub options: DurabilityOptions,
+    pub planted: Planted,
+    /// The size of the batches of a source that can be read again; none: transfers are logged.
+    pub again: Option<usize>,
+}
+
+/// Runs transfers in some manner.
+pub fn run_as(machine: &SimStorage, transfers: Transfers<'_>, how: How) -> Result<(), RunError> {
+    let How { fault, options, planted, again } = how;
     let honest = program(Fault::None);
     let storage: Arc<dyn Storage> = Arc::new(machine.clone());
     storage.create_directory(Path::new("out")).expect("no fault");
     let recorded = Recorded { plan: plan(Fault::None), sources: BTreeMap::new(), sinks: BTreeMap::new() };
-    let directory = StateDirectory::open(OpenState {
+    let mut directory = StateDirectory::open(OpenState {
         storage: storage.clone(),
         path: Path::new("state"),
         holder: "a test",
@@ -90,6 +108,7 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         program: Identity::of(&honest),
         recorded: Some(recorded),
     })?;
+    directory.plant(planted);
     let engine = Engine::new(program(fault)).expect("it compiles");
     if directory.is_new() {
         let schema = Schema::scalars(honest.tables.raw[0].columns.iter().map(|c| (c.name.as_str(), c.ty)));
@@ -101,12 +120,12 @@ pub fn run(machine: &SimStorage, fault: Fault, transfers: Transfers<'_>) -> Resu
         let file = WriteJsonl { path: format!("out/{}", sink.name), compression: None };
         file.open(&honest.streams[sink.stream].schema, Some(&durable)).expect("it opens")
     };
-    let options = DurabilityOptions { savepoint: Some("start".into()), is_final: true, ..DurabilityOptions::default() };
+    let options = DurabilityOptions { savepoint: Some("start".into()), ..options };
     let request = Request {
         options: Options { workers: 1, epoch: EpochSize::Events(2), ..Options::default() },
         durability: Some(Durability { directory, options }),
         ..Request::new(
-            vec![Box::new(Given::new(&honest, transfers))],
+            vec![source(&honest, transfers, again)],
             honest.sinks.iter().map(sink).collect(),
             Arc::new(System::new()),
         )
@@ -135,6 +154,36 @@ impl Given {
             .map(|(at, src, dst, amount)| vec![Value::Int(*at), text(src), text(dst), Value::Int(*amount)])
             .collect();
         Given(Some(batch_of(schema, &rows)))
+    }
+}
+
+/// Returns the source of transfers.
+fn source(program: &Program, transfers: Transfers<'_>, again: Option<usize>) -> Box<dyn Source> {
+    match again {
+        None => Box::new(Given::new(program, transfers)),
+        Some(size) => read_again(program, transfers, size),
+    }
+}
+
+/// Returns the source of transfers that can be read again, in batches of this size.
+pub fn read_again(program: &Program, transfers: Transfers<'_>, size: usize) -> Box<dyn Source> {
+    let parts = transfers.chunks(size).map(|part| Given::new(program, part).0.expect("not taken yet"));
+    Box::new(Again(parts.collect()))
+}
+
+struct Again(VecDeque<RecordBatch>);
+
+impl Source for Again {
+    fn next(&mut self, _wait_max: Duration) -> Result<Next, IoFailure> {
+        Ok(self.0.pop_front().map(|events| SourceBatch { events, bad: Vec::new() }).into())
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+
+    fn resume(&mut self, _token: Option<&str>) -> Result<Resumed, IoFailure> {
+        Ok(Resumed::Anew)
     }
 }
 

@@ -1,5 +1,6 @@
 use crate::bank::{Fault, TRANSFERS, logged, open, run};
 use tidemill_audit::show;
+use tidemill_durability::Head;
 use tidemill_sim::SimStorage;
 
 fn shown(position: &str) -> String {
@@ -25,8 +26,14 @@ transaction transfer: committed
   read src.id = \"ada\" of accounts \"ada\"
   emitted on transfer.committed: at = 1, src = \"ada\", amount = 70
 ";
-    assert_eq!(shown("transfers:0"), expected);
-    assert_eq!(shown("transfers@1"), expected);
+    for position in ["transfers:0", "transfers@1"] {
+        let text = shown(position);
+        let head = text
+            .strip_prefix(expected)
+            .and_then(|rest| rest.strip_prefix("head of the chain of proof after this epoch: "));
+        let head: Head = head.expect("the steps, then a head").trim_end().parse().expect("a head");
+        assert_eq!(head.epoch, 1);
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ mod state;
 mod user;
 
 use crate::epoch::{
-    parse_bytes, parse_epoch, parse_keys, parse_latency, parse_logging, parse_memory, parse_sync, parse_time,
-    parse_workers,
+    parse_bytes, parse_epoch, parse_keys, parse_latency, parse_logging, parse_memory, parse_proof, parse_sync,
+    parse_time, parse_workers,
 };
 use crate::look::{TABLE_HELP, TAIL_HELP, TableArguments, TailArguments, TopArguments};
 use crate::options::RunOptions;
@@ -18,7 +18,8 @@ pub use state::{SavepointCommand, TxnCommand};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidemill_runtime::{EpochSize, Logging, Options, Scheduling, Sync};
+use tidemill_durability::Head;
+use tidemill_runtime::{EpochSize, Logging, Options, Proving, Scheduling, Sync};
 pub use user::UserCommand;
 
 const EXIT_CODES: &str = "\
@@ -128,6 +129,8 @@ Examples:
 const VERIFY_HELP: &str = "\
 Begins at the newest checkpoint, or at a savepoint, which keeps the log after it.
 Exit code 5 and the first epoch, transaction or row that differs, if there is a difference.
+The head of the chain of proof is a hash of all entries of the log up to an epoch. With '--anchor' it is compared with
+one that this command, 'txn show' or a server's /health has shown before, and that was kept elsewhere.
 
 Examples:
   tidemill verify ./state
@@ -143,6 +146,9 @@ pub struct VerifyArguments {
     /// Begin at this savepoint.
     #[arg(long, value_name = "SAVEPOINT")]
     pub from: Option<String>,
+    /// Compare the chain of proof with this head, which was noted elsewhere.
+    #[arg(long, value_name = "HASH@EPOCH")]
+    pub anchor: Option<Head>,
     /// Print what was verified as one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -208,6 +214,10 @@ pub struct RunArguments {
     /// also what each transaction gave ('full'), which a replay is compared with. Needs a state [default: border].
     #[arg(long, value_name = "border|full", value_parser = parse_logging)]
     logging: Option<Logging>,
+    /// Keep a chain of proof: a hash of each entry of the log, which covers all entries before it. 'off' ends the chain that
+    /// the state has. Needs a state [default: on].
+    #[arg(long, value_name = "on|off", value_parser = parse_proof)]
+    proof: Option<Proving>,
     /// Take a checkpoint so often, such as 60s, where events come. Needs a state [default: only as the next two say].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     checkpoint_every: Option<Duration>,
@@ -260,7 +270,7 @@ pub struct RunArguments {
 impl RunArguments {
     /// Returns the options of the run.
     pub fn options(&self) -> RunOptions {
-        let RunArguments { epoch, latency, scheduling, sync, memory, logging, is_final, .. } = *self;
+        let RunArguments { epoch, latency, scheduling, sync, memory, logging, proof, is_final, .. } = *self;
         let RunArguments { checkpoint_every, checkpoint_bytes, checkpoint_replay, keys_in_memory, .. } = *self;
         let workers = self.workers.unwrap_or(0);
         RunOptions {
@@ -268,6 +278,7 @@ impl RunArguments {
             state: self.state.clone(),
             sync,
             logging,
+            proof,
             checkpoint_every,
             checkpoint_bytes,
             checkpoint_replay,

@@ -5,11 +5,12 @@ use super::segment::{self, Segment};
 use super::write::Log;
 use crate::error::StateError;
 use crate::planted::{Bug, Planted};
+use crate::proof::{Chain, Head};
 use crate::state_lock::StateLock;
 use crate::storage::{Storage, read_all};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An epoch read from the log.
@@ -41,9 +42,13 @@ pub struct LogReader {
     epoch: u64,
     /// Everything before this position is known to have been durable.
     durable: u64,
-    /// Epochs that were read but are not known to have been durable, with the ends of their records.
-    unsure: VecDeque<(u64, u64)>,
+    /// Epochs that were read but are not known to have been durable, with the ends of their records and the heads after them.
+    unsure: VecDeque<(u64, u64, Option<Head>)>,
     durable_epoch: u64,
+    /// The chain of proof up to the last epoch that was read, from the epoch after which it is kept on.
+    proof: Option<Chain>,
+    /// The head of the last epoch that is known to have been durable.
+    durable_head: Option<Head>,
     /// The payloads of marks that were read and not yet taken.
     notes: Vec<Vec<u8>>,
     ended: bool,
@@ -104,6 +109,8 @@ impl LogReader {
             durable,
             unsure: VecDeque::new(),
             durable_epoch: first.epoch,
+            proof: None,
+            durable_head: None,
             notes: Vec::new(),
             ended: false,
             bound: None,
@@ -117,6 +124,15 @@ impl LogReader {
         reader.whole.end = last.base + length.saturating_sub(last.offset(last.base));
         reader.load()?;
         Ok(reader)
+    }
+
+    /// Returns the epoch after which the log in a directory begins; none if there is none. Segments that a crash has kept, and
+    /// after which one is missing, do not count.
+    pub(crate) fn begins(storage: &dyn Storage, directory: &Path, log: u64) -> Result<Option<u64>, StateError> {
+        let mut numbers = segment::numbers(storage, directory)?;
+        let after_gap = numbers.windows(2).rposition(|pair| pair[0] + 1 != pair[1]).map_or(0, |gap| gap + 1);
+        let first = numbers.drain(after_gap..).next();
+        first.map(|number| Ok(look(storage, directory, log, number)?.epoch)).transpose()
     }
 
     /// Ends the log with the last epoch that is known to be durable, for a reader beside the run that writes the log.
@@ -178,6 +194,22 @@ impl LogReader {
         Ok(())
     }
 
+    /// Keeps a chain of proof. It is at the epoch after which the log is read, which is durable.
+    pub fn prove(&mut self, proof: Option<Chain>) {
+        self.proof = proof;
+        self.durable_head = proof.map(|proof| proof.head());
+    }
+
+    /// Returns the chain of proof up to the last epoch that was read.
+    pub fn proof(&self) -> Option<Chain> {
+        self.proof
+    }
+
+    /// Returns the head of the last epoch that is known to have been durable, as far as the log was read.
+    pub fn durable_head(&self) -> Option<Head> {
+        self.durable_head
+    }
+
     /// Returns the last epoch that was read.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -227,13 +259,17 @@ impl LogReader {
                 self.notes.push(read.payload.to_vec());
             }
             let (size, check, header) = (read.size, read.check, read.header);
+            if let Some(proof) = self.proof.as_mut().filter(|proof| header.epoch > proof.head().epoch) {
+                proof.link(header.epoch, read.payload);
+            }
             self.position += size as u64;
             self.chain = check;
             self.epoch = header.epoch;
             self.durable = self.durable.max(header.durable);
-            self.unsure.push_back((header.epoch, self.position));
-            while let Some((epoch, _)) = self.unsure.pop_front_if(|(_, end)| *end <= self.durable) {
+            self.unsure.push_back((header.epoch, self.position, self.proof.map(|proof| proof.head())));
+            while let Some((epoch, _, head)) = self.unsure.pop_front_if(|(_, end, _)| *end <= self.durable) {
                 self.durable_epoch = epoch;
+                self.durable_head = head;
             }
             if epoch.is_some() {
                 return Ok(epoch);
@@ -331,6 +367,7 @@ impl LogReader {
         let (chain, epoch) = if dropped { (chain, epoch) } else { (self.chain, self.epoch) };
         let mut log = Log::begin(self.storage, self.directory, self.segments, next, tail, chain, epoch)?;
         log.plant(self.planted);
+        log.prove(self.proof);
         log.guard(self.lock);
         log.hold(self.held);
         Ok(log)
@@ -350,7 +387,7 @@ impl LogReader {
 }
 
 /// Refuses segments of which one begins before the segment before it.
-fn check_order(segments: &[Segment], directory: &std::path::Path) -> Result<(), StateError> {
+fn check_order(segments: &[Segment], directory: &Path) -> Result<(), StateError> {
     let is_out = |pair: &&[Segment]| pair[0].base > pair[1].base || pair[0].epoch > pair[1].epoch;
     segments.windows(2).find(is_out).map_or(Ok(()), |pair| {
         Err(StateError::Damaged {
@@ -363,7 +400,7 @@ fn check_order(segments: &[Segment], directory: &std::path::Path) -> Result<(), 
 }
 
 /// Reads a segment's header.
-fn look(storage: &dyn Storage, directory: &std::path::Path, log: u64, number: u64) -> Result<Segment, StateError> {
+fn look(storage: &dyn Storage, directory: &Path, log: u64, number: u64) -> Result<Segment, StateError> {
     let path = segment::path(directory, number);
     let damaged = |what: &str| StateError::Damaged {
         file: path.clone(),

@@ -102,5 +102,9 @@ pub fn read_checked(bytes: &[u8], log: u64, position: u64, checked: bool) -> Res
     if checked && xxh3_64_with_seed(all, seed(log, position)) != check {
         return Err("a record does not have the check that it was written with");
     }
+    // No hash covers it, so it has one form.
+    if checked && bytes[HEADER + payload..size].iter().any(|&byte| byte != 0) {
+        return Err("a record is not padded with zeros");
+    }
     Ok(Read { header, check, payload: &bytes[HEADER..HEADER + payload], size })
 }

@@ -4,6 +4,7 @@ use super::record::{self, Header, Kind};
 use super::segment::{self, Segment};
 use crate::error::StateError;
 use crate::planted::{Bug, Planted};
+use crate::proof::Chain;
 use crate::state_lock::StateLock;
 use crate::storage::{File, Open, Storage, is_shortage};
 use std::io;
@@ -40,6 +41,8 @@ pub struct Log {
     marked: u64,
     chain: u64,
     epoch: u64,
+    /// The chain of proof up to that epoch; none if none is kept.
+    proof: Option<Chain>,
     /// The reason why nothing may be written any more.
     lost: Option<String>,
     /// Epochs after this one are not removed.
@@ -84,6 +87,7 @@ impl Log {
             marked: end,
             chain,
             epoch,
+            proof: None,
             lost: None,
             held: None,
             lock: None,
@@ -123,6 +127,16 @@ impl Log {
         self.planted
     }
 
+    /// Keeps a chain of proof, which is at the last epoch; none: keeps none.
+    pub fn prove(&mut self, proof: Option<Chain>) {
+        self.proof = proof;
+    }
+
+    /// Returns the chain of proof up to the last epoch that was pushed.
+    pub fn proof(&self) -> Option<Chain> {
+        self.proof
+    }
+
     /// Returns the last epoch that was pushed.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -152,6 +166,7 @@ impl Log {
     pub fn push(&mut self, epoch: u64, payload: &[u8]) {
         assert_eq!(epoch, self.epoch + 1, "epochs are logged in order");
         self.epoch = epoch;
+        self.proof.iter_mut().for_each(|proof| proof.link(epoch, payload));
         self.push_record(Kind::Epoch, payload);
     }
 

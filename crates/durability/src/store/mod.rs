@@ -31,6 +31,7 @@ pub use write::{Packed, RunWriter};
 
 use crate::manifest::Block;
 use crate::nodes::NodeRange;
+use crate::proof::Hash256;
 use serde::{Deserialize, Serialize};
 
 /// A run of a table's rows, in the form in which the manifest names it.
@@ -42,6 +43,9 @@ pub struct StoredRun {
     pub rows: u64,
     /// The number of deletions among the rows.
     pub deletions: u64,
+    /// The hash of the file; none if it was not hashed when it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<Hash256>,
     /// The nodes whose rows count; the file may also have others. `rows` and `deletions` are those of the file.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,

@@ -193,7 +193,8 @@ impl RunWriter {
     pub fn finish_unsynced(mut self) -> Result<OpenRun, StateError> {
         self.flush()?;
         let index = self.file.write(&self.index.write(), self.rows)?;
-        let run = StoredRun { index, rows: self.rows, deletions: self.deletions, nodes: self.nodes };
+        let hash = self.file.end_hash()?;
+        let run = StoredRun { index, rows: self.rows, deletions: self.deletions, hash, nodes: self.nodes };
         Ok(OpenRun::new(run, self.index.finish(), self.file.into_file()?))
     }
 

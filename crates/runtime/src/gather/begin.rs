@@ -47,6 +47,9 @@ impl Gatherer {
         let replays: Vec<bool> = (0..sources.len()).map(|source| self.inputs.replays(source)).collect();
         let taken_before = sources.into_iter().zip(replays.iter().copied());
         durable.side.feed.intake = tidemill_recovery::Intake::new(self.inputs.sources(), taken_before);
+        if durable.side.proves {
+            durable.side.feed.intake.hash_taken();
+        }
         let start = durable.side.take_start();
         for source in (0..replays.len()).filter(|&source| replays[source]) {
             self.resume(source)?;

@@ -6,6 +6,7 @@ use crate::session::{Asked, ReadsAt, Session};
 use crossbeam_channel::bounded;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidemill_durability::Head;
 use tidemill_recovery::HeldTime;
 use tidemill_stages::access::read::Wish;
 
@@ -24,6 +25,11 @@ impl Session {
     /// Returns the split that keeps time from going on, in a run that goes on with clocks.
     pub fn held_time(&self) -> Option<HeldTime> {
         self.control().held_time.lock().clone()
+    }
+
+    /// Returns the head of the chain of proof after the last epoch that is durable; none if no chain is kept.
+    pub fn head(&self) -> Option<Head> {
+        *self.control().head.lock()
     }
 
     /// Returns tables, of which nothing is copied yet, as they are after the last epoch that is executed and durable.

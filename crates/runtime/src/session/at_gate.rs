@@ -187,7 +187,7 @@ impl AtGate {
                 Some(Took::Message(Message::Records(source, records, arrived))) => {
                     idle.heard(source, arrived);
                     if let Some(feed) = &mut feed {
-                        feed.take(source, &records, None);
+                        feed.take(source, &records, None, None);
                     }
                     gate.ingest(source, records, arrived);
                 }
@@ -294,7 +294,7 @@ impl CallsTo<'_> {
     /// Takes calls that are to be made, and whose keys were taken.
     fn take(&mut self, SentCalls { source, calls, arrived, caller, are_pushed, .. }: SentCalls) {
         if let Some(feed) = &mut self.feed {
-            feed.take(source, &calls, None);
+            feed.take(source, &calls, None, None);
         }
         if are_pushed {
             self.idle.heard(source, arrived);

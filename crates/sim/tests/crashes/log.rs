@@ -4,7 +4,7 @@
 use crate::search::Search;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_durability::{Bug, Log, LogReader, Planted, StateError, Storage};
+use tidemill_durability::{Bug, Chain, Course, Head, Log, LogReader, Planted, StateError, Storage};
 use tidemill_histories::Random;
 use tidemill_sim::{Fault, SimStorage};
 
@@ -14,6 +14,18 @@ const LIVES: usize = 6;
 fn payload(epoch: u64) -> Vec<u8> {
     let length = epoch * 131 % 257 + if epoch.is_multiple_of(7) { 900 } else { 0 };
     (0..length).map(|i| (i ^ epoch) as u8 | 1).collect()
+}
+
+/// Returns the chain of the log before its first epoch.
+fn chain() -> Option<Chain> {
+    Some(Chain::begin(Course { id: ID, number: 0 }, 0))
+}
+
+/// Returns the head that a log has after an epoch, whatever its lives were.
+fn head(epoch: u64) -> Option<Head> {
+    let mut chain = chain()?;
+    (1..=epoch).for_each(|epoch| chain.link(epoch, &payload(epoch)));
+    Some(chain.head())
 }
 
 /// Pushes, writes and syncs until something fails.
@@ -44,6 +56,7 @@ fn trial(seed: u64, planted: Planted) -> Result<u64, String> {
     storage.create_directory(&directory).expect("no fault");
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let mut log = Log::create(shared.clone(), directory.clone(), ID, 0).expect("no fault");
+    log.prove(chain());
     let (mut synced, mut crashes) = (0, 0);
     for _ in 0..LIVES {
         log.plant(planted);
@@ -63,6 +76,7 @@ fn trial(seed: u64, planted: Planted) -> Result<u64, String> {
         let wrong = |error: StateError| format!("{synced} synced: {error}");
         let mut reader = LogReader::open(shared.clone(), directory.clone(), ID, 0).map_err(wrong)?;
         reader.plant(planted);
+        reader.prove(chain());
         let mut last = 0;
         while let Some(read) = reader.next_epoch().map_err(wrong)? {
             if read.epoch != last + 1 || read.payload != payload(read.epoch) {
@@ -82,6 +96,7 @@ fn trial(seed: u64, planted: Planted) -> Result<u64, String> {
                 storage.heal();
                 storage.cut_power();
                 let mut reader = LogReader::open(shared.clone(), directory.clone(), ID, 0).map_err(wrong)?;
+                reader.prove(chain());
                 while reader.next_epoch().map_err(wrong)?.is_some() {}
                 reader.into_log().map_err(wrong)?
             }
@@ -90,6 +105,9 @@ fn trial(seed: u64, planted: Planted) -> Result<u64, String> {
         // Epochs that recovery has read and made durable may have been released.
         if log.epoch() < synced {
             return Err(format!("it goes on after {}, and {synced} was synced", log.epoch()));
+        }
+        if log.proof().map(|chain| chain.head()) != head(log.epoch()) {
+            return Err(format!("the chain is another one after {}", log.epoch()));
         }
         synced = log.epoch();
     }

@@ -53,6 +53,7 @@ const MANIFEST: &[&str] = &["manifest is damaged"];
 const ROWS: &[&str] = &[".rows is damaged"];
 const LOG: &[&str] = &["the segments before it are missing", "the log has no segments"];
 const DURABLE: &[&str] = &["epochs that were durable are missing"];
+const CHAIN: &[&str] = &["is not a checkpoint of these entries", "is not the one that was written then"];
 
 #[test]
 fn planted_bugs_are_found() {
@@ -78,6 +79,11 @@ fn planted_bugs_are_found() {
         (Bug::ReplayReleasesAgain, &["the first to differ"]),
     ];
     all_are_found(&bugs);
+}
+
+#[test]
+fn a_chain_that_begins_anew_is_found() {
+    all_are_found(&[(Bug::ChainBeginsAnew, CHAIN)]);
 }
 
 #[test]
@@ -131,6 +137,11 @@ fn is_asserted(bug: Bug, says: &str) {
 #[test]
 fn an_epoch_that_is_released_before_it_is_synced_is_asserted() {
     is_asserted(Bug::ReleasesWritten, "an epoch is durable before it is released");
+}
+
+#[test]
+fn a_head_that_is_shown_before_its_entry_is_synced_is_asserted() {
+    is_asserted(Bug::ShowsHeadEarly, "only heads of durable entries are shown");
 }
 
 #[test]

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_audit::verify;
+use tidemill_audit::{prove, verify};
 use tidemill_connect::{Patience, Patient, SinkConnection, SinkDurability, WriteJsonl};
-use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all};
+use tidemill_durability::{
+    Bug, Head, Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all,
+};
 use tidemill_histories::{History, Random};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
@@ -265,8 +267,9 @@ pub fn records_again(
     }
 }
 
-/// Audits a state from its newest checkpoint and from the savepoint; the first difference.
-fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Option<String> {
+/// Audits a state from its newest checkpoint and from the savepoint; the first difference. All heads that were shown are of its
+/// one chain.
+fn unverified(history: &History, storage: &SimStorage, setting: &Setting, shown: &[Head]) -> Option<String> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let directory = match StateDirectory::open_as_it_is(storage, Path::new("state"), "an auditor") {
         Ok(directory) => directory,
@@ -276,7 +279,19 @@ fn unverified(history: &History, storage: &SimStorage, setting: &Setting) -> Opt
     let open = records_again(history, setting);
     let starts = [None, directory.savepoint(START).is_ok().then_some(START)];
     starts.iter().enumerate().filter(|(i, start)| *i == 0 || start.is_some()).find_map(|(_, start)| {
-        verify(&directory, *start, &open).err().map(|error| format!("verified from {start:?}: {error}"))
+        let wrong = verify(&directory, *start, &open).err().map(|error| format!("verified from {start:?}: {error}"));
+        wrong.or_else(|| unproven(&directory, *start, shown))
+    })
+}
+
+/// Returns a head that was shown and is not in the chain from a start on.
+fn unproven(directory: &StateDirectory, start: Option<&str>, shown: &[Head]) -> Option<String> {
+    let from = start.and_then(|name| directory.savepoint(name).ok());
+    let from = from.map(|savepoint| directory.open_savepoint(&savepoint).expect("it is whole"));
+    let first = from.as_ref().unwrap_or(directory).checkpoint().map_or(0, |checkpoint| checkpoint.epoch);
+    shown.iter().filter(|head| head.epoch >= first).find_map(|head| {
+        let wrong = prove(directory, from.as_ref(), Some(*head)).err()?;
+        Some(format!("the head {head} was shown, and from {start:?}: {wrong}"))
     })
 }
 
@@ -423,6 +438,8 @@ pub fn run(
     let mut random = Random::new(setting.seed ^ 0x5eed);
     let mut outcome = Outcome::default();
     let lives = 1 + random.below(3);
+    // The last head that each life has shown.
+    let mut shown = Vec::new();
     let mut last_calls = 60 + 200 * random.below(2);
     // A flag: whether a file may hold a part of its output, as a life may have come to an end that was not for good.
     let mut stopped = false;
@@ -444,7 +461,9 @@ pub fn run(
                 storage.fail(start + random.below(span), fault(&mut random, setting.planted));
             }
         }
-        let ended = process(&expected.subject.history, &engine, &(Arc::new(storage.clone()) as _), &setting);
+        let (control, on) = (Arc::<Control>::default(), Arc::new(storage.clone()) as _);
+        let ended = process_under(&expected.subject.history, &engine, &on, &setting, &control);
+        shown.extend(control.head.lock().take());
         last_calls = (storage.call_count() - start).max(10);
         storage.heal();
         for ran in ended.iter().flat_map(|summary| &summary.policies).filter(|ran| ran.workers > 1) {
@@ -467,7 +486,7 @@ pub fn run(
                 if life >= lives || wrong.is_some() {
                     let audited = setting.records && random.chance(50);
                     let wrong = wrong.or_else(|| match audited {
-                        true => unverified(&expected.subject.history, storage, &setting),
+                        true => unverified(&expected.subject.history, storage, &setting, &shown),
                         false => None,
                     });
                     // After a run has ended, a power cut loses nothing.
@@ -491,7 +510,7 @@ pub fn run(
             false => storage.kill(),
         }
         let wrong = match setting.records && random.chance(20) {
-            true => wrong.or_else(|| unverified(&expected.subject.history, storage, &setting)),
+            true => wrong.or_else(|| unverified(&expected.subject.history, storage, &setting, &shown)),
             false => wrong,
         };
         let check = if stopped { Whole::Prefix } else { Whole::IfThere };
