@@ -3,7 +3,7 @@
 
 use crate::error::AuditError;
 use serde::{Serialize, Serializer};
-use tidemill_durability::{Chain, Head, LogReader, Restored, StateDirectory, StateError};
+use tidemill_durability::{Chain, Course, Head, LogReader, Restored, StateDirectory, StateError};
 
 /// The part of a chain that was hashed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,9 +75,11 @@ pub fn prove(
         Some(anchor) => start.from(anchor),
         None => start,
     };
-    let entry = restored.last().filter(|entry| entry.course == directory.course().number);
-    let entry = entry.map(|entry| entry.head(directory.course().id));
-    let mut proving = Proving { newest: newest.map(|newest| newest.head()), entry, anchor, last: chain.head() };
+    let course = directory.course();
+    let entry = restored.last().filter(|entry| entry.course == course.number).map(|entry| entry.head(course.id));
+    let anew = newest.map(|newest| newest.begins()).filter(|begins| *begins != start.begins());
+    let newest_head = newest.map(|newest| newest.head());
+    let mut proving = Proving { course, newest: newest_head, anew, entry, anchor, last: chain.head() };
     let mut log = directory.log_behind(chain.head().epoch)?;
     log.prove(Some(chain));
     let entries = proving.run(&mut log)?;
@@ -124,8 +126,12 @@ fn head(log: &LogReader) -> Option<Head> {
 
 /// The comparison of heads.
 struct Proving {
+    course: Course,
     /// The head that the newest checkpoint has.
     newest: Option<Head>,
+    /// The epoch after which its chain begins, as long as that is another one than the chain that is followed: a run kept none
+    /// between them.
+    anew: Option<u64>,
     /// The head after the return to a savepoint with which the course began.
     entry: Option<Head>,
     anchor: Option<Head>,
@@ -137,10 +143,10 @@ impl Proving {
     /// Reads the log to its end; returns the number of entries.
     fn run(&mut self, log: &mut LogReader) -> Result<u64, AuditError> {
         let mut entries = 0;
-        self.compare()?;
+        self.compare(log)?;
         while log.next_epoch()?.is_some() {
             self.last = head(log).expect("a chain is kept");
-            self.compare()?;
+            self.compare(log)?;
             entries += 1;
         }
         match self.anchor.filter(|anchor| anchor.epoch > self.last.epoch) {
@@ -152,10 +158,17 @@ impl Proving {
         }
     }
 
-    fn compare(&self) -> Result<(), AuditError> {
+    /// Compares the last head, and follows the chain of the newest checkpoint where that begins.
+    fn compare(&mut self, log: &mut LogReader) -> Result<(), AuditError> {
+        let before = self.last;
+        if self.anew == Some(before.epoch) {
+            let chain = Chain::begin(self.course, before.epoch);
+            (self.anew, self.last) = (None, chain.head());
+            log.prove(Some(chain));
+        }
         let last = self.last;
-        let other = |head: &Head| head.epoch == last.epoch && head.hash != last.hash;
-        if let Some(newest) = self.newest.filter(other) {
+        let other = |head: &Head| head.epoch == last.epoch && ![before, last].contains(head);
+        if let Some(newest) = self.newest.filter(|head| other(head) && self.anew.is_none()) {
             return Err(AuditError::Differs(format!(
                 "the checkpoint of epoch {} has the head {}, and {} follows from the entries before it: it is not a \
                  checkpoint of these entries",

@@ -155,6 +155,12 @@ fn a_run_without_proof_ends_the_chain() {
     run(&machine, &[(80, "ada", "bob", 1), (90, "ada", "bob", 1)], Proving::On);
     let proven = from_newest(&machine, None).expect("a chain begins");
     assert_eq!(proven.begins, end);
+    // The log from the savepoint on has the end of the one chain and the beginning of the other.
+    assert_eq!(from_start(&machine, None).expect("it is no difference").head, proven.head);
+    for head in [last, proven.head] {
+        from_start(&machine, Some(head)).expect("it is of one of them");
+        from_start(&machine, Some(other(head))).expect_err("it is of none");
+    }
     let begun = SimStorage::new(2);
     run(&begun, TRANSFERS, Proving::Off);
     assert_eq!(prove(&open(&begun), None, None).expect("it reads"), None);
