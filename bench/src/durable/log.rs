@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tidemill_connect::{Registry, SourceOptions};
-use tidemill_runtime::{DurabilityOptions, Source};
+use tidemill_runtime::{DurabilityOptions, Proving, Source};
 
 /// Events of a batch whose compression is taken for that of the input.
 const COMPRESSED: usize = 1 << 16;
@@ -58,8 +58,13 @@ pub fn measure(bench: &DurableBench) {
 /// Prints the rates and their ratio; the bytes logged for each event.
 fn compare(bench: &DurableBench, name: &str, events: usize, source: &dyn Fn() -> Box<dyn Source>) -> f64 {
     let (mut plain, mut durable, mut whole, mut logged) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut unproven = Vec::new();
     for _ in 0..bench.runs {
         plain.push(run_timed(&filled(bench.rows), source(), None, &Arc::default()).1);
+        let engine = filled(bench.rows);
+        let options = DurabilityOptions { proof: Proving::Off, ..DurabilityOptions::default() };
+        let durability = open(&engine, &bench.fresh("log"), options);
+        unproven.push(run_timed(&engine, source(), Some(durability), &Arc::default()).1);
         let engine = filled(bench.rows);
         let durability = open(&engine, &bench.fresh("log"), DurabilityOptions::default());
         let (summary, seconds) = run_timed(&engine, source(), Some(durability), &Arc::default());
@@ -71,6 +76,8 @@ fn compare(bench: &DurableBench, name: &str, events: usize, source: &dyn Fn() ->
     let (a, b, bytes) = (rate(&plain), rate(&durable), logged as f64 / events as f64);
     println!("{name}: {a:.2} million events/s without state, {b:.2} with, ratio {:.2}", b / a);
     println!("  {bytes:.2} bytes logged an event, {:.0} MB/s", bytes * b);
+    let c = rate(&unproven);
+    println!("  {c:.2} million events/s without the chain of proof, which leaves {:.3} of the rate", b / c);
     let rest = median(&whole) - median(&durable);
     println!("  {rest:.2} s to open the state and to leave it, both with a checkpoint of all rows");
     bytes
