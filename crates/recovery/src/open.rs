@@ -242,7 +242,7 @@ impl Durable {
         };
 
         let start = match log {
-            OpenLog::New(log) => Start::New(log),
+            OpenLog::New(log) => Start::New(Box::new(log)),
             OpenLog::Old(reader) => Start::Replay(Box::new(Replay {
                 reader,
                 schemas: LogSchemas::of(program),

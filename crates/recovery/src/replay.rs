@@ -12,7 +12,7 @@ use tidemill_stages::machine::Machine;
 /// The beginning of the log in this run.
 pub enum Start {
     /// The state is new.
-    New(Log),
+    New(Box<Log>),
     /// The epochs of an earlier run have to be replayed first.
     Replay(Box<Replay>),
 }

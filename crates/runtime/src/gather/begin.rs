@@ -55,7 +55,7 @@ impl Gatherer {
             self.resume(source)?;
         }
         match start {
-            Start::New(log) => self.begin_log(Replayed { log, lost: 0 }, Recovery::default()),
+            Start::New(log) => self.begin_log(Replayed { log: *log, lost: 0 }, Recovery::default()),
             Start::Replay(replay) => {
                 let planted = self.durable.as_ref().expect("looked at above").side.planted;
                 self.replay = Some(LogCutter::new(*replay, planted));
