@@ -323,7 +323,7 @@ fn random_histories() {
         for t in 0..threads {
             let seeds = (first + t..first + plans).step_by(threads as usize);
             let (seen, run) = (&seen, &run);
-            // What a machine decides by measured costs comes sooner or later.
+            // Decisions by measured costs come sooner or later.
             let goes_on = move |seed: &u64| seed - first < PLANS_MIN || has_time(start) || !seen.missing().is_empty();
             scope.spawn(move || {
                 seeds.take_while(goes_on).for_each(|seed| {

@@ -41,7 +41,7 @@ fn faults_at_every_call() {
             }
             engine = engine.with_empty_tables();
             let ended = process(&expected.subject.history, &engine, &storage, &setting);
-            // How many calls a run makes follows from threads: another one may have made more.
+            // The number of calls follows from threads: another run may have made more.
             let made = machine.calls().get(begin + at).filter(|_| calls > 0).cloned();
             faults += usize::from(made.is_some());
             match ended {
