@@ -145,6 +145,11 @@ class Running:
         finally:
             connection.close()
 
+    def is_well(self):
+        """Returns whether it says so of itself."""
+        status, text = self.ask("GET", "/health")
+        return (status, json.loads(text)["status"]) == (200, "ok")
+
     def call(self, name, fields, timeout=20, source=None, **headers):
         status, text = self.ask("POST", f"/call/{name}", json.dumps(fields), headers, timeout, source)
         return status, json.loads(text)

@@ -164,7 +164,7 @@ def test_no_statement_ends_or_stops_the_server(server):
             assert beside < ANSWER_SECONDS, f"a call took {beside:.1f} s"
             slowest = max(slowest, beside)
             until(query)
-            assert server.ask("GET", "/health") == (200, b'{"status":"ok"}\n'), "it is not well"
+            assert server.is_well(), server.ask("GET", "/health")
             assert server.resident() < RESIDENT_MAX, f"{server.resident()} MiB"
             large = [size for number in server.query_processes() if (size := _resident(number)) > HELPER_MAX]
             assert not large, f"{large} MiB"

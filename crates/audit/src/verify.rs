@@ -13,7 +13,7 @@ use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{StreamDigest, TableDigest, Value};
 use tidemill_plan::{Program, StreamId, TableId};
 use tidemill_reference::{Step, TransactionTrace};
-use tidemill_runtime::{EpochDigest, committed_streams, state_rows};
+use tidemill_runtime::{EpochDigest, RunError, committed_streams, state_rows};
 use typed_index_collections::TiVec;
 
 const NOTHING_LOGGED: &str =
@@ -90,7 +90,11 @@ pub fn verify_from_anchor(
     };
     let proof = prove(directory, from.as_ref(), anchor)?;
     let program = recorded_program(from.as_ref().unwrap_or(directory))?;
-    let verified = Verification::begin(directory, from.as_ref(), &program, open)?.run()?;
+    let verified =
+        Verification::begin(directory, from.as_ref(), &program, open)?.run().map_err(|error| match error {
+            AuditError::Run(changed @ RunError::Changed { .. }) => AuditError::Differs(changed.to_string()),
+            other => other,
+        })?;
     Ok(Verified { proof, ..verified })
 }
 

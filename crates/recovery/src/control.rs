@@ -28,6 +28,14 @@ pub enum RunError {
         /// The failure.
         failure: IoFailure,
     },
+    /// A source that is read again gives other records than were taken of it.
+    #[error("source '{name}': {reason}")]
+    Changed {
+        /// The source.
+        name: String,
+        /// The difference.
+        reason: String,
+    },
     /// The state cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),

@@ -196,7 +196,7 @@ impl History {
                     let batches = self.read_again(logged.source, s, logged.taken)?;
                     let compared = logged.hashed.map_or(Ok(()), |hashed| hashed.compare(entry.epoch, &batches));
                     let name = &self.names[logged.source];
-                    compared.map_err(|failure| RunError::Source { name: name.clone(), failure })?;
+                    compared.map_err(|failure| RunError::Changed { name: name.clone(), reason: failure.message })?;
                     batches
                 }
             };
