@@ -1,4 +1,4 @@
-"""Each format's extreme values of each type, read, kept in a table, written and read again: equal or refused."""
+"""Extreme values of each type, through each format and each protocol, a table, and out again: equal or refused."""
 
 import math
 from datetime import datetime, timedelta, timezone
@@ -184,3 +184,68 @@ def test_quotes_tell_the_empty_text_from_none(program, tmp_path):
     (tmp_path / "a.csv").write_text('n,v\n0,\n1,""\n2," "\n3,"a"\n')
     assert values_of(program("str", 'csv("a.csv")', 'csv("b.csv")')) == [None, "", " ", "a"]
     assert (tmp_path / "b.csv").read_text() == 'n,v\n0,\n1,""\n2, \n3,a\n'
+
+
+CALLED = """
+import tidemill as tm
+
+app = tm.App("exact")
+
+class Given(tm.Event):
+    n: int
+    v: TYPE | None
+
+class Kept(tm.Row):
+    n: int = tm.key()
+    v: TYPE | None = None
+
+given = app.requests(Given)
+kept = app.table(Kept)
+
+@app.transaction(given)
+def put(ev, row=kept.row("n", create=True)):
+    row.v = ev.v
+    return {"n": ev.n, "v": row.v}
+"""
+
+
+@pytest.mark.parametrize("type_", VALUES)
+def test_values_come_back_over_each_protocol(module, type_):
+    psycopg = pytest.importorskip("psycopg")
+    values = [*VALUES[type_], None]
+    app = module(CALLED.replace("TYPE", type_), prelude="").app
+    with app.start(workers=1) as mill, mill.serve(postgres_port=0) as server, tm.connect(server.url) as client:
+        with psycopg.connect(server.postgres_url, autocommit=True) as db:
+
+            def over_postgres(n, value):
+                fields = db.execute("SELECT n, v FROM put(%s, %s)", (n, value)).fetchone()
+                return dict(zip(("n", "v"), fields, strict=True))
+
+            ways = [
+                lambda n, value: mill.call("put", n=n, v=value).value,
+                lambda n, value: client.put(n=n, v=value).value,
+                lambda n, value: client.call_all("put", [{"n": n, "v": value}])[0].value,
+                over_postgres,
+            ]
+            taken = {}
+            for value in values:
+                for way in ways:
+                    n = len(taken)
+                    # A text of PostgreSQL has no zero: its clients and we refuse it.
+                    if way is over_postgres and value == "\x00":
+                        with pytest.raises(psycopg.DataError, match="NUL"):
+                            way(n, value)
+                        continue
+                    reply = way(n, value)
+                    assert reply["n"] == n and same(reply["v"], value), (way, reply, value)
+                    taken[n] = value
+            for n, value in taken.items():
+                assert same(mill.row("kepts", n)["v"], value) and same(client.row("kepts", n)["v"], value)
+                if value != "\x00":
+                    shown = db.execute("SELECT v FROM kepts WHERE n = %s", (n,)).fetchone()[0]
+                    assert same(shown, value), (shown, value)
+            query = "SELECT n, v FROM kepts ORDER BY n"
+            for rows in (mill.sql(query).to_pylist(), client.sql(query), client.rows("kepts")):
+                found = {row["n"]: row["v"] for row in rows}
+                assert found.keys() == taken.keys()
+                assert all(same(found[n], value) for n, value in taken.items()), (found, taken)
