@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use support::{Outcome, Sockets, Subject, afresh};
 use tidemill_durability::Planted;
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_call_plan, mixed_plan, random_data};
-use tidemill_plan::{Waves, analyze};
+use tidemill_plan::{Plan, Waves, analyze};
 use tidemill_runtime::{Engine, EpochSize, Options, Policies, Policy, Scheduling, Scheme};
 
 /// Executions per plan and data: each is one history.
@@ -383,8 +383,15 @@ fn random_plan_histories(seed: u64, place: usize, seen: &Seen) {
     }
 }
 
+/// Returns the called plan of a seed, for every other one the next that has batches of calls.
+fn called_plan(seed: u64) -> Plan {
+    let has_batches = |plan: &Plan| calls::has_batches(&analyze(&support::with_all_sinks(plan)).expect("it is valid"));
+    let is_with_batches = (seed / CALLED).is_multiple_of(2);
+    (seed..).map(mixed_call_plan).find(|plan| !is_with_batches || has_batches(plan)).expect("some plan has batches")
+}
+
 fn random_call_plan_histories(seed: u64, tally: &Mutex<Tally>) {
-    let plan = mixed_call_plan(seed);
+    let plan = called_plan(seed);
     let mut called = Called::new(&plan);
     for data in 0..DATA_PER_PLAN {
         let data_seed = seed * 1_000 + data;

@@ -370,10 +370,8 @@ impl<'a> Trial<'a> {
                 |value: &Value| matches!(value, Value::Str(text) if text.starts_with('t') && text.contains(": "));
             matches!(said, Said::Aborted(event) if event.iter().any(reason))
         };
-        let of_batches = self.program.sinks.iter().zip(&expected.outputs).filter(|(sink, _)| {
-            let Origin::Batch(of) = &self.program.streams[sink.stream].origin else { return false };
-            is_of_calls(&self.program.streams[of.source])
-        });
+        let of_batches = self.program.sinks.iter().zip(&expected.outputs);
+        let of_batches = of_batches.filter(|(sink, _)| has_batches_of_calls(&self.program, sink.stream));
         Tally::from([
             ("histories", 1),
             ("calls in histories", calls.len() as u64),
@@ -389,6 +387,17 @@ impl<'a> Trial<'a> {
             ("batches of calls", of_batches.map(|(_, events)| events.len() as u64).sum()),
         ])
     }
+}
+
+/// Returns whether the events of a stream are batches of calls.
+fn has_batches_of_calls(program: &Program, stream: StreamId) -> bool {
+    let Origin::Batch(of) = &program.streams[stream].origin else { return false };
+    is_of_calls(&program.streams[of.source])
+}
+
+/// Returns whether a program has batches of calls.
+pub fn has_batches(program: &Program) -> bool {
+    program.streams.keys().any(|stream| has_batches_of_calls(program, stream))
 }
 
 /// Returns the things that have happened to few calls, or to none.
