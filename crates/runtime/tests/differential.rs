@@ -383,11 +383,18 @@ fn random_plan_histories(seed: u64, place: usize, seen: &Seen) {
     }
 }
 
-/// Returns the called plan of a seed, for every other one the next that has batches of calls.
+/// Returns the called plan of a seed: of every three one the next that has batches of calls, and one the next whose procedures have
+/// nested steps.
 fn called_plan(seed: u64) -> Plan {
-    let has_batches = |plan: &Plan| calls::has_batches(&analyze(&support::with_all_sinks(plan)).expect("it is valid"));
-    let is_with_batches = (seed / CALLED).is_multiple_of(2);
-    (seed..).map(mixed_call_plan).find(|plan| !is_with_batches || has_batches(plan)).expect("some plan has batches")
+    let is_wanted = |plan: &Plan| {
+        let program = analyze(&support::with_all_sinks(plan)).expect("random plans are valid");
+        match seed / CALLED % 3 {
+            0 => calls::has_batches(&program),
+            1 => calls::has_nests(&program),
+            _ => true,
+        }
+    };
+    (seed..).map(mixed_call_plan).find(is_wanted).expect("some plan has it")
 }
 
 fn random_call_plan_histories(seed: u64, tally: &Mutex<Tally>) {

@@ -400,6 +400,12 @@ pub fn has_batches(program: &Program) -> bool {
     program.streams.keys().any(|stream| has_batches_of_calls(program, stream))
 }
 
+/// Returns whether a procedure of a program has nested steps.
+pub fn has_nests(program: &Program) -> bool {
+    let is_called = |stream: &StreamId| is_of_calls(&program.streams[*stream]);
+    program.transactions.iter().any(|of| of.is_root() && of.inputs.iter().any(is_called))
+}
+
 /// Returns the things that have happened to few calls, or to none.
 pub fn rare(tally: &Tally) -> Vec<String> {
     let rare = tally.iter().filter(|(_, count)| **count < 20).map(|(what, count)| format!("calls {what}: {count}"));
