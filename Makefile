@@ -22,7 +22,7 @@ export TIDEMILL_CRASHES
 TIDEMILL_THREAD_CRASHES ?= 400
 export TIDEMILL_THREAD_CRASHES
 # After so many seconds none of these suites begins with another plan, if it has had its least number.
-TIDEMILL_SECONDS ?= 60
+TIDEMILL_SECONDS ?= 45
 export TIDEMILL_SECONDS
 
 help: ## this list
@@ -57,7 +57,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 
 LOOM := tidemill-schedule/loom,tidemill-state/loom,tidemill-stages/loom
 
-test-rust: machine ## the crates, with as many random histories and crashes as a minute each allows
+test-rust: machine ## the crates, with as many random histories and crashes as 45 seconds each allow
 	cargo test --workspace
 	cargo test --workspace --test loom --features $(LOOM)
 	$${CARGO_TARGET_DIR:-target}/debug/examples/bank > /dev/null
