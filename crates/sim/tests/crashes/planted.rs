@@ -15,7 +15,7 @@ const HANGS_SECONDS: u64 = 240;
 fn first_plan(bug: Bug) -> u64 {
     match bug {
         Bug::MergeForgetsGroup | Bug::MergeRepeats => 37,
-        Bug::CheckpointRemovesFirst => 50,
+        Bug::CheckpointRemovesFirst => 149,
         Bug::SnapshotSavesNothing => 60,
         Bug::SnapshotForgetsFailed => 235,
         _ => 1,
