@@ -507,6 +507,20 @@ fn widens(was: ColumnType, is: ColumnType) -> bool {
 mod tests {
     use super::*;
 
+    /// Returns a table of columns, the first of which is the key.
+    fn table_of(columns: Vec<Column>) -> Table {
+        Table {
+            name: "t".into(),
+            columns,
+            key: vec![0],
+            indexes: vec![],
+            groups: None,
+            was: None,
+            expire: None,
+            is_hidden: false,
+        }
+    }
+
     #[test]
     fn windows_stay_as_they_are() {
         use tidemill_model::Value;
@@ -517,16 +531,7 @@ mod tests {
             let key = Column::new("id", Type::Int);
             let default = Some(Value::Bytes(Vec::new()));
             let column = Column { default, window, ..Column::new("w", Type::Bytes) };
-            Table {
-                name: "t".into(),
-                columns: vec![key, column],
-                key: vec![0],
-                indexes: vec![],
-                groups: None,
-                was: None,
-                expire: None,
-                is_hidden: false,
-            }
+            table_of(vec![key, column])
         };
         assert_eq!(table_fits(&table(2), &table(2)), Ok(()));
         let why = "table t: w is window of int over 10 in slides of 2 in the state, and window of int over 15 in slides \
@@ -542,17 +547,7 @@ mod tests {
             was: was.map(Into::into),
             ..Column::new(name, Type::Int)
         };
-        let columns = columns.into_iter().enumerate().map(column).collect();
-        Table {
-            name: "t".into(),
-            columns,
-            key: vec![0],
-            indexes: vec![],
-            groups: None,
-            was: None,
-            expire: None,
-            is_hidden: false,
-        }
+        table_of(columns.into_iter().enumerate().map(column).collect())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Events that are too far ahead of the clock: bad records, which show no time.
 //!
-//! Whether an event is one of these is decided by the clock, once, when the gate takes it (`plan`, `Ahead`). That is an input, like
+//! The clock decides of each event if it is one of these, once, when the gate takes it (`plan`, `Ahead`). That is an input, like
 //! a punctuation, and the log has it with the records (`entry.rs`): which of them, by the events before, and up to which time
 //! events were taken. So a replay, an audit and a reader of the history agree, whatever their clocks show.
 

@@ -11,7 +11,7 @@
 //! # Invariant
 //!
 //! A sink receives the output of each epoch once, in the order of epochs, and none that it has committed in an earlier run.
-//! What the committer sends is durable in the sense of the run. Before a checkpoint relies on an epoch, all sinks keep it.
+//! Everything that the committer sends is durable in the sense of the run. Before a checkpoint relies on an epoch, all sinks keep it.
 
 use crate::pipeline::Pipeline;
 use crate::report::Report;

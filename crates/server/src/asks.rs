@@ -1,7 +1,7 @@
 //! Reads of tables, and events that are pushed: one thread asks the session for all that is to be read and has come in the
 //! meantime, and one sends all that was pushed.
 //!
-//! What is read together is answered with one epoch, which contains each call and each push that was answered before. While
+//! Tables that are read together are answered with one epoch, which contains each call and each push that was answered before. While
 //! the log has no room, what is pushed waits, and reads are answered with the last durable epoch.
 
 use crate::shares::{Client, Share, Shares};

@@ -7,7 +7,7 @@
 //! 3. Of its own connections, too, the one that has been silent for longest makes way, but only if that was longer than a
 //!    connection may be silent, or if nothing was ever asked on it. Otherwise the new one is refused.
 //!
-//! Where users are asked who they are, one who connects is an address at first, which gets no other's place. But a few more
+//! A client who connects where users are asked who they are is an address at first, which gets no other's place. But a few more
 //! may come in until they have said who they are, and the oldest of these makes way for the next. Then the rules above hold
 //! for the user.
 //!

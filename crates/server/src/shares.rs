@@ -7,7 +7,7 @@
 //!
 //! # Invariant
 //!
-//! What is taken together is at most twice the limit, and no more than the limit while one alone takes. What one has is
+//! All take together at most twice the limit, and no more than the limit while one alone takes. What one has is
 //! counted once, over both protocols, and given back once.
 
 use parking_lot::Mutex;

@@ -1,6 +1,6 @@
 //! The definitions of operators ([`Operator`]), as a plan declares them.
 //!
-//! What is compared has no places in source texts, no names that mean nothing (of filters and maps, of a function's parameters), and
+//! The compared text has no places in source texts, no names that mean nothing (of filters and maps, of a function's parameters), and
 //! what is declared in several ways in one form.
 
 use super::cells::Kind;

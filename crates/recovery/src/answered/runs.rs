@@ -8,7 +8,7 @@
 //!
 //! # Invariant
 //!
-//! Of two runs with a key, the later one has the later call. A run goes when the time of all its keys is over.
+//! The later of two runs with a key has the later call. A run goes when the time of all its keys is over.
 //!
 //! # Cost
 //!

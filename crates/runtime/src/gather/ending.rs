@@ -1,7 +1,7 @@
 //! The end of operators: what they have open closes, although more events may come. Another program goes on after it, in which they are
 //! others. No source is read for that, and the events that are held stay held.
 //!
-//! What was due at times that have been shown runs first, as it would in any run. Then what is open closes as at the end of time: at its own
+//! Everything that was due at times that have been shown runs first, as it would in any run. Then what is open closes as at the end of time: at its own
 //! boundaries, one after the other, and what closes at one boundary in the order of its places.
 
 use super::{Gatherer, Phase};

@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //!
-//! What a [`Region`] covers is written before it is given away, and never after; it is given back to the system once nobody
+//! The memory that a [`Region`] covers is written before it is given away, and never after; it is given back to the system once nobody
 //! has the region any more. All regions together take no more bytes than are allowed.
 //!
 //! Offsets in the file only grow: the file has holes where regions were, and a hole takes no memory. Processes have the
