@@ -371,7 +371,7 @@ impl<'a> Trial<'a> {
             matches!(said, Said::Aborted(event) if event.iter().any(reason))
         };
         let of_batches = self.program.sinks.iter().zip(&expected.outputs);
-        let of_batches = of_batches.filter(|(sink, _)| has_batches_of_calls(&self.program, sink.stream));
+        let of_batches = of_batches.filter(|(sink, _)| has_batches_of_calls(self.program, sink.stream));
         Tally::from([
             ("histories", 1),
             ("calls in histories", calls.len() as u64),
