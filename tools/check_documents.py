@@ -13,7 +13,8 @@ blocks, and refuses
   occurs nowhere in the code outside of comments;
 - in ``invariants.md``, a test's name in quotes that is no string of the sources;
 - a document that a comment in the code names and that does not exist;
-- a crate that the table of crates in ``docs/architecture.md`` leaves out.
+- a crate that the table of crates in ``docs/architecture.md`` leaves out;
+- more than ``WORDS_MAX`` words in ``docs/architecture.md``, which is read first: give a part a page of its own.
 
 What is not ours to define stands in ``FOREIGN``, each with its reason. Given up: Python and Rust are not
 parsed, so a common word is found somewhere even where the thing that it named is gone. Name things by
@@ -45,6 +46,8 @@ FOREIGN = {
     "variables that are made of the names of options": ["TIDEMILL_CONFIG", "TIDEMILL_SEED_FROM", "TIDEMILL_STATE"],
     "shells": ["elvish", "powershell"],
 }
+# Words of the document that leads to the others.
+WORDS_MAX = 5_000
 ALLOWED = set(itertools.chain(*FOREIGN.values()))
 DEFINITION = re.compile(
     r"\b(?:fn|struct|enum|trait|type|const|static|mod|union|class|def|macro_rules!|let|let mut)\s+([A-Za-z_]\w*)"
@@ -70,7 +73,7 @@ def main(documents: list[str]) -> int:
     repository = Repository(ROOT)
     faults = [fault for path in paths for fault in check(path, path.read_text(encoding="utf-8"), repository)]
     if not documents:
-        faults += [*unknown_documents(repository), *unlisted_crates(repository)]
+        faults += [*unknown_documents(repository), *unlisted_crates(repository), *long_documents(repository)]
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     print(f"{len(paths)} documents, {len(faults)} names that nothing has")
@@ -403,6 +406,13 @@ def unknown_documents(repository: Repository) -> Iterator[str]:
         for found in re.finditer(r"\bdocs/[\w-]+\.md\b|\bDESIGN\b", text):
             if not (repository.root / found[0]).exists():
                 yield f"{file.relative_to(repository.root)}: there is no document {found[0]}"
+
+
+def long_documents(repository: Repository) -> Iterator[str]:
+    """Finds a leading document that has more than ``WORDS_MAX`` words."""
+    words = len(repository.text("docs/architecture.md").split())
+    if words > WORDS_MAX:
+        yield f"docs/architecture.md: {words:,} words, more than {WORDS_MAX:,}: give a part of it a page of its own"
 
 
 def unlisted_crates(repository: Repository, page: str = "docs/architecture.md") -> Iterator[str]:

@@ -160,6 +160,13 @@ def test_a_crate_that_is_not_listed_is_found(checker, monkeypatch):
     assert len(list(module.unlisted_crates(repository))) == 1
 
 
+def test_a_leading_document_that_grows_is_found(checker, monkeypatch):
+    module, repository = checker
+    assert not list(module.long_documents(repository))
+    monkeypatch.setattr(module, "WORDS_MAX", 1_000)
+    assert len(list(module.long_documents(repository))) == 1
+
+
 def test_a_test_that_does_not_exist_is_found(checker):
     module, repository = checker
     assert len(list(module.check(ROOT / "invariants.md", '| "no such test of ours" |', repository))) == 1

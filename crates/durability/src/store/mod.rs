@@ -14,7 +14,7 @@
 //! without the others.
 //!
 //! This is not an embedded store: such a store has its own files, which the simulated storage could not tear, and its
-//! own log and cache, which would repeat the engine's work (`docs/architecture.md` has the comparison).
+//! own log and cache, which would repeat the engine's work (`docs/decisions.md` has the comparison).
 
 mod block;
 mod filter;
