@@ -64,7 +64,7 @@ test-rust: machine ## the crates, with as many random histories and crashes as 4
 	$${CARGO_TARGET_DIR:-target}/debug/examples/run_bank > /dev/null
 
 test-python: develop ## the package, the command, the examples, the snippets of the documents; by two processes, as tests mostly wait
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --known-skips
 
 test-long: develop ## a million random histories, with optimization; ten thousand statements and messages against a server
 	TIDEMILL_HISTORIES=1000000 TIDEMILL_SECONDS=1000000 cargo test --release -p tidemill-runtime --test differential -- --nocapture

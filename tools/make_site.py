@@ -28,7 +28,15 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     "Begin": ["README.md", "install.md", "tutorial.md"],
     "Use": ["language.md", "command-line.md", "server.md", "reliability.md", "compatibility.md"],
-    "Understand": ["formalism.md", "architecture.md", "time.md", "sessions.md", "data.md", "scheduling.md", "recovery.md"],
+    "Understand": [
+        "formalism.md",
+        "architecture.md",
+        "time.md",
+        "sessions.md",
+        "data.md",
+        "scheduling.md",
+        "recovery.md",
+    ],
     "Reasons": ["decisions.md", "invariants.md", "glossary.md"],
     "Measure": ["performance.md", "benchmarks.md", "figures.md", "windows.md", "sources.md", "s-store.md"],
     "Take part": ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"],

@@ -1,6 +1,7 @@
 """Shared by the tests: modules made of texts, so that errors have a file, lines and columns."""
 
 import importlib.util
+import re
 import signal
 import sys
 import textwrap
@@ -72,6 +73,42 @@ segments = app.table(Segment)
 """
 
 _numbers = count()
+
+# Reasons for which `make test` may skip a test: the system has not what no package of Python brings.
+OF_THE_SYSTEM = (
+    r"there is no (Chromium|Java|libfaketime|node and npm|psql|python3\.10|/.*\.jar)",
+    r"(psql|curl|promtool|docker-compose|helm|systemd-analyze) is not installed",
+    r"Python 3\.10 does not say",
+    r"(it needs )?a file system of its own",
+    r"no file system can be mounted",
+    r"this process may have \d+ descriptors",
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--known-skips",
+        action="store_true",
+        help="fail if a test is skipped for another reason than a program that the system lacks",
+    )
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Counts the skipped tests by their reasons; a reason that is not known fails the run."""
+    if not config.getoption("known_skips"):
+        return
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())]
+    unknown = unknown_skips(reasons)
+    terminalreporter.write_line(f"{len(reasons)} skipped, {len(unknown)} for a reason that is not known")
+    for reason in unknown:
+        terminalreporter.write_line(f"error: a test is skipped that the requirements are there for: {reason}", red=True)
+    if unknown and terminalreporter._session.exitstatus == pytest.ExitCode.OK:
+        terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def unknown_skips(reasons):
+    """Returns the reasons that are not for what a system may lack."""
+    return [reason for reason in reasons if not any(re.match(known, reason) for known in OF_THE_SYSTEM)]
 
 
 TOOLS = Path(__file__).parents[2] / "tools"
