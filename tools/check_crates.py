@@ -17,6 +17,7 @@ ORDER = [
     "random",
     "exact",
     "model",
+    "io",
     "plan",
     "reference",
     "state",

@@ -4,7 +4,8 @@ use crate::median::median;
 use crate::workloads::ledger::{self, KeySpread, Shape};
 use std::path::Path;
 use std::sync::Arc;
-use tidemill_connect::{Registry, SinkConnection, SourceConnection, SourceOptions, System};
+use tidemill_connect::{System, source_options, standard_connectors};
+use tidemill_io::{SinkConnection, SourceConnection};
 use tidemill_plan::analyze;
 use tidemill_runtime::{Engine, Request, Summary};
 
@@ -50,7 +51,7 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
         ledger::initial_rows(shape.rows, shape.keys, &schema)
             .for_each(|b| engine.preload(table, &b).expect("distinct keys"));
     }
-    let source = source_of(formats.input, input).open(&ledger::event_schema(), &SourceOptions::default());
+    let source = source_of(formats.input, input).open(&ledger::event_schema(), &source_options());
     let program = engine.program();
     let sink = |sink: &tidemill_plan::Sink| {
         let path = folder.join(format!("{}.{}", sink.name, formats.output)).to_string_lossy().into_owned();
@@ -66,10 +67,10 @@ fn run(formats: &Formats, input: &str, folder: &Path, shape: Shape) -> Summary {
 
 fn source_of(format: &str, path: &str) -> Box<dyn SourceConnection> {
     let spec = serde_json::from_value(serde_json::json!({ "kind": format, "paths": [path] })).expect("a spec");
-    Registry::standard().source(&spec).expect("a format")
+    standard_connectors().source(&spec).expect("a format")
 }
 
 fn sink_to(format: &str, path: &str) -> Box<dyn SinkConnection> {
     let spec = serde_json::from_value(serde_json::json!({ "kind": format, "path": path })).expect("a spec");
-    Registry::standard().sink(&spec).expect("a format")
+    standard_connectors().sink(&spec).expect("a format")
 }

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_connect::System;
-use tidemill_runtime::{
-    Durability, Engine, Environment, IoFailure, Next, Options, Request, Resumed, Sink, Source, SourceBatch, Summary,
-};
+use tidemill_io::{IoFailure, Next, Resumed, Sink, Source, SourceBatch};
+use tidemill_runtime::{Durability, Engine, Environment, Options, Request, Summary};
 
 /// Hands over one batch.
 pub struct Once(pub Option<RecordBatch>);

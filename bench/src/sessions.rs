@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_connect::{System, open_state};
+use tidemill_io::{Sink, Source};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
 use tidemill_random::Random;
-use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, Followed, Logging, Request, SentSource, Session, Sink, Slow, Source,
-};
+use tidemill_runtime::{Durability, DurabilityOptions, Engine, Followed, Logging, Request, SentSource, Session, Slow};
 
 /// Events of a batch.
 const BATCH: usize = 1 << 13;

@@ -11,9 +11,9 @@ use pyo3::types::PyIterator;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_connect::canonical;
+use tidemill_io::{IoFailure, Next, Resumed, Sink, Source, SourceBatch, SourceProgress};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Next, Resumed, Sink, Source, SourceBatch, SourceProgress};
 
 /// Rows of a foreign batch that are converted at once. A batch that needs no conversion is handed over
 /// whole.

@@ -12,10 +12,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_io::BadRecord;
 use tidemill_model::Schema;
 use tidemill_model::arrow::{arrow_schema, rows};
 use tidemill_plan::TableId;
-use tidemill_runtime::{BadRecord, Engine, LateTable};
+use tidemill_runtime::{Engine, LateTable};
 
 /// Rows of one schema, in canonical Arrow form.
 #[pyclass(frozen, module = "tidemill._native")]

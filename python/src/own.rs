@@ -15,10 +15,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyString};
 use serde_json::json;
 use std::time::Duration;
-use tidemill_connect::{SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec, canonical};
+use tidemill_connect::canonical;
+use tidemill_io::{
+    DurableRun, IoFailure, Next, Recovered, Resumed, Sink, SinkConnection, Source, SourceBatch, SourceConnection,
+    SourceOptions, SourceProgress, Spec,
+};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 
 /// Returns the spec under which a state records an object: it can be compared, and cannot be opened again.
 fn spec_of(class: &str) -> Spec {
@@ -232,9 +235,9 @@ impl SinkConnection for OwnSink {
         spec_of(&self.class)
     }
 
-    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(&self, schema: &Schema, durable: Option<&dyn DurableRun>) -> Result<Box<dyn Sink>, IoFailure> {
         // Two sinks of a state may keep their epochs in one place.
-        let state = durable.map(|durable| format!("{} {}", durable.owner, self.name));
+        let state = durable.map(|durable| format!("{} {}", durable.owner(), self.name));
         let object = Python::attach(|py| {
             let named = self.object.bind(py).setattr("state", state);
             named.map(|()| self.object.clone_ref(py)).map_err(|error| self.raised.keep(py, error))

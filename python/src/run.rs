@@ -13,9 +13,10 @@ use std::ffi::{CString, OsString};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_cli::{Input, Job, JobError, OptionError, Output, RunOptions, table_schema};
-use tidemill_connect::{Registry, SetTime, Spec, SpecError};
+use tidemill_connect::{SetTime, standard_connectors};
+use tidemill_io::{Registry, Sink, Source, Spec, SpecError};
 use tidemill_model::Schema;
-use tidemill_runtime::{Control, Engine, Sink, Source, Summary};
+use tidemill_runtime::{Control, Engine, Summary};
 
 /// The results of a run.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -41,7 +42,7 @@ impl Given {
     pub fn read(job: &Bound<'_, PyAny>) -> PyResult<Given> {
         let (raised, recall) = (Raised::default(), Recall::default());
         let mut collections = BTreeMap::new();
-        let connectors = Registry::standard();
+        let connectors = standard_connectors();
         let plan: String = job.getattr("plan")?.extract()?;
         let input = |place: String, value: &Bound<'_, PyAny>| input(&place, value, &connectors, &raised, &recall);
         let job = Job {

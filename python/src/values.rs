@@ -4,9 +4,9 @@ use crate::frame::Frame;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PyString, PyTuple};
+use tidemill_io::BadRecord;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, FieldType, ListItem, Schema, Type, Value, format_decimal, parse_decimal};
-use tidemill_runtime::BadRecord;
 
 /// Most characters of a bad record that are kept.
 const RECORD_CHARS_MAX: usize = 400;

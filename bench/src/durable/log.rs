@@ -10,8 +10,9 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use tidemill_connect::{Registry, SourceOptions};
-use tidemill_runtime::{DurabilityOptions, Proving, Source};
+use tidemill_connect::{source_options, standard_connectors};
+use tidemill_io::Source;
+use tidemill_runtime::{DurabilityOptions, Proving};
 
 /// Events of a batch whose compression is taken for that of the input.
 const COMPRESSED: usize = 1 << 16;
@@ -44,14 +45,14 @@ pub fn measure(bench: &DurableBench) {
     let compressed = compressed_bytes(&batch) / EVENTS.min(events) as f64;
     println!("  the input is {compressed:.1} bytes an event in Arrow IPC with LZ4: {:.2} x", bytes / compressed);
     let path = bench.folder.join("events.csv").to_string_lossy().into_owned();
-    let connectors = Registry::standard();
+    let connectors = standard_connectors();
     let spec = serde_json::from_value(serde_json::json!({ "kind": "csv", "path": path })).expect("a spec");
     let mut sink = connectors.sink(&spec).expect("csv").open(&ledger::event_schema(), None).expect("a sink");
     sink.write(&batch).expect("written");
     sink.finish().expect("finished");
     let spec = serde_json::from_value(serde_json::json!({ "kind": "csv", "paths": [path] })).expect("a spec");
     let file = connectors.source(&spec).expect("csv");
-    let from_file = || file.open(&ledger::event_schema(), &SourceOptions::default()).expect("a source");
+    let from_file = || file.open(&ledger::event_schema(), &source_options()).expect("a source");
     compare(bench, "by offset, from CSV", batch.num_rows(), &from_file);
 }
 

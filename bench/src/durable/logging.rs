@@ -14,12 +14,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tidemill_io::{IoFailure, Next, Source, SourceBatch};
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, literal, named};
 use tidemill_plan::{Plan, StreamRef, analyze};
-use tidemill_runtime::{
-    Control, DurabilityOptions, Engine, EpochSize, IoFailure, Logging, Next, Options, Source, SourceBatch,
-};
+use tidemill_runtime::{Control, DurabilityOptions, Engine, EpochSize, Logging, Options};
 
 /// Transactions of the chains that are measured.
 const LENGTHS: [usize; 4] = [1, 2, 4, 8];

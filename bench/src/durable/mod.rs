@@ -15,11 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidemill_connect::{System, open_state};
+use tidemill_io::{IoFailure, Next, Resumed, Sink, Source, SourceBatch};
 use tidemill_plan::analyze;
-use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Options, Request, Resumed, Sink, Source,
-    SourceBatch, Summary,
-};
+use tidemill_runtime::{Control, Durability, DurabilityOptions, Engine, Options, Request, Summary};
 use watch::Watch;
 
 /// Events of a batch that the source hands over at once.

@@ -3,16 +3,14 @@
 use crate::error::AuditError;
 use std::collections::VecDeque;
 use std::iter::repeat_n;
-use tidemill_connect::{Registry, SourceOptions, Spec};
+use tidemill_connect::{source_options, standard_connectors};
 use tidemill_durability::StateDirectory;
+use tidemill_io::{BadRecord, IoFailure, Source, Spec};
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, Stream, Table, analyze};
 use tidemill_reference::{NextEvent, Reference};
-use tidemill_runtime::{
-    BadRecord, DueCut, FarEvent, History, IoFailure, JoinedSplit, LoggedInput, OpenBatch, PastEpoch, Source,
-    StartingPoint,
-};
+use tidemill_runtime::{DueCut, FarEvent, History, JoinedSplit, LoggedInput, OpenBatch, PastEpoch, StartingPoint};
 
 /// Returns the program that a state has recorded.
 pub fn recorded_program(directory: &StateDirectory) -> Result<Program, AuditError> {
@@ -273,7 +271,7 @@ pub fn recorded_source(directory: &StateDirectory, stream: &Stream) -> Result<Op
     let Some(spec) = recorded.and_then(|recorded| recorded.sources.get(&stream.name)) else { return Ok(None) };
     let spec: Spec = serde_json::from_value(spec.clone())
         .map_err(|error| IoFailure::new(format!("its record in the state cannot be read: {error}")))?;
-    Registry::standard().source(&spec)?.open(&stream.schema, &SourceOptions::default()).map(Some)
+    standard_connectors().source(&spec)?.open(&stream.schema, &source_options()).map(Some)
 }
 
 /// Returns a record as it is on the `bad` stream.

@@ -15,7 +15,7 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
-use tidemill_connect::{Disk, SourceOptions, open_state_as_it_is, time_text};
+use tidemill_connect::{Disk, open_state_as_it_is, source_options, time_text};
 use tidemill_durability::{Fit, Identity, Manifest, Migration, StateDirectory, StateError};
 use tidemill_model::Schema;
 use tidemill_plan::{
@@ -171,7 +171,7 @@ fn connector_warnings(job: &Job, program: &Program) -> Vec<String> {
     let mut found = Vec::new();
     let mut opens = |kind: &str, name: &str, input: Option<&Input>, schema: &Schema| {
         if let Some(Input::Connection(connection)) = input
-            && let Err(failure) = connection.open(schema, &SourceOptions::default())
+            && let Err(failure) = connection.open(schema, &source_options())
         {
             found.push(format!("{kind} '{name}': {failure}"));
         }

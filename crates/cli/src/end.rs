@@ -5,8 +5,9 @@ use crate::state::{AsItWas, run_as_it_was};
 use crate::text::count;
 use std::path::Path;
 use tidemill_audit::recorded_program;
-use tidemill_connect::{Registry, open_state_as_it_is};
+use tidemill_connect::open_state_as_it_is;
 use tidemill_durability::{Fit, Migration, StateDirectory, StateError};
+use tidemill_io::Registry;
 use tidemill_plan::Operator;
 use tidemill_runtime::{RunError, open_rows, open_text};
 

@@ -21,15 +21,19 @@ use std::time::Duration;
 use tidemill_audit::{AuditError, recorded_program};
 use tidemill_compile::CompileError;
 use tidemill_connect::{
-    InputEnd, IpcCompression, Named, Patience, Patient, Registry, SetTime, SinkConnection, SinkDurability,
-    SourceConnection, SourceOptions, System, Unit, WriteIpc, check_overlap, check_paths, open_state_as_it_is,
+    IpcCompression, Named, Patience, Patient, SetTime, SinkDurability, System, WriteIpc, check_overlap, check_paths,
+    open_state_as_it_is, source_options,
 };
 use tidemill_durability::{StateDirectory, StateError, table_taken_over};
+use tidemill_io::{
+    BadRecord, DurableRun, InputEnd, IoFailure, Next, Registry, Sink, SinkConnection, Source, SourceBatch,
+    SourceConnection, Unit,
+};
 use tidemill_model::Schema;
 use tidemill_plan::{Origin, Plan, PlanError, Program, Stream, StreamId, Table, TableId, analyze};
 use tidemill_runtime::{
-    BadRecord, Control, Durability, Engine, Environment, IoFailure, Logging, Next, Options, Request, RunError,
-    SentSource, Session, Sink, Source, SourceBatch, Summary, Watched, epoch_record_schema,
+    Control, Durability, Engine, Environment, Logging, Options, Request, RunError, SentSource, Session, Summary,
+    Watched, epoch_record_schema,
 };
 use tidemill_server::MetricsError;
 
@@ -488,7 +492,7 @@ fn located(bad: &BadRecord) -> String {
 impl Input {
     fn open(self, schema: &Schema) -> Result<Box<dyn Source>, IoFailure> {
         match self {
-            Input::Connection(connection) => connection.open(schema, &SourceOptions::default()),
+            Input::Connection(connection) => connection.open(schema, &source_options()),
             Input::Own(open) => Ok(open(schema)),
             Input::Sent => Ok(Box::new(SentSource)),
         }
@@ -509,7 +513,7 @@ impl Input {
 impl Output {
     fn open(self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
         match self {
-            Output::Connection(connection) => connection.open(schema, durable),
+            Output::Connection(connection) => connection.open(schema, durable.map(|run| run as &dyn DurableRun)),
             Output::Own(open) => Ok(open(schema)),
         }
     }

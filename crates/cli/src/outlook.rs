@@ -4,10 +4,11 @@ use crate::job::{Input, Job, JobError, source_streams};
 use crate::summary::waits;
 use crate::text::{count, counted};
 use std::fmt::Write;
-use tidemill_connect::{SourceConnection, SourceOptions};
+use tidemill_connect::source_options;
 use tidemill_durability::StateDirectory;
+use tidemill_io::{IoFailure, Source, SourceConnection};
 use tidemill_plan::{Origin, Program, Stream};
-use tidemill_runtime::{Gate, IoFailure, Source, SourceAt, SourceSummary, Taken, open_split, source_positions};
+use tidemill_runtime::{Gate, SourceAt, SourceSummary, Taken, open_split, source_positions};
 
 /// Returns a line for each source, and one more for what the state holds back of it.
 pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program) -> Result<String, JobError> {
@@ -54,7 +55,7 @@ pub fn source_outlooks(directory: &StateDirectory, job: &Job, program: &Program)
 
 /// Returns a text that says what a run will read of a source.
 fn outlook(connection: &dyn SourceConnection, stream: &Stream, splits: &[&SourceAt]) -> Result<String, IoFailure> {
-    let mut source = connection.open(&stream.schema, &SourceOptions::default())?;
+    let mut source = connection.open(&stream.schema, &source_options())?;
     let at = splits[0];
     if source.splits().is_some() || at.split.is_some() {
         return split_outlook(source.as_mut(), splits);

@@ -6,8 +6,8 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidemill_connect::Unit;
-use tidemill_runtime::{Control, SourceProgress};
+use tidemill_io::{SourceProgress, Unit};
+use tidemill_runtime::Control;
 
 /// Steps of the bar from empty to full.
 const STEPS: u64 = 10_000;

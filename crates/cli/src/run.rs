@@ -12,7 +12,7 @@ use crate::watch::Beginning;
 use crate::{JobError, say};
 use std::io::{IsTerminal, stdout};
 use std::sync::Arc;
-use tidemill_connect::Unit;
+use tidemill_io::Unit;
 use tidemill_runtime::{Control, Summary, Watched};
 use tidemill_server::{MetricsError, MetricsServer};
 use tracing::info;

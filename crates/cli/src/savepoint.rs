@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use std::fs::create_dir_all;
 use std::path::Path;
 use tidemill_audit::recorded_program;
-use tidemill_connect::{SinkConnection, WriteParquet, open_state_as_it_is, view_state};
+use tidemill_connect::{WriteParquet, open_state_as_it_is, view_state};
 use tidemill_durability::{Remains, StateError};
-use tidemill_runtime::{IoFailure, RunError, state_rows};
+use tidemill_io::{IoFailure, SinkConnection};
+use tidemill_runtime::{RunError, state_rows};
 
 /// The report of a command: lines and an object, and a warning.
 struct Done {

@@ -12,14 +12,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_audit::recorded_program;
-use tidemill_connect::{
-    Patience, Registry, SinkDurability, SourceOptions, Spec, System, open_patient_state, open_state_as_it_is,
-};
+use tidemill_connect::{Patience, SinkDurability, System, open_patient_state, open_state_as_it_is, source_options};
 use tidemill_durability::{Bug, Fit, Recorded, StateDirectory, StateError};
+use tidemill_io::{IoFailure, Next, Registry, Sink, Source, Spec, Splits};
 use tidemill_plan::{Program, Sink as SinkOf, Stream};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, IoFailure, Next, Request, RunError, SentSource, Sink, Source,
-    Splits, Summary, refuse_open,
+    Control, Durability, DurabilityOptions, Engine, Request, RunError, SentSource, Summary, refuse_open,
 };
 
 impl Job {
@@ -211,7 +209,7 @@ fn sources_of(
         };
         let failed = |failure| RunError::Source { name: stream.name.clone(), failure };
         let connection = connectors.source(&spec_of(spec).map_err(failed)?).map_err(|error| failed(error.into()))?;
-        Ok(connection.open(&stream.schema, &SourceOptions::default()).map_err(failed)?)
+        Ok(connection.open(&stream.schema, &source_options()).map_err(failed)?)
     };
     source_streams(program).map(open).collect()
 }

@@ -9,11 +9,11 @@ use std::hint::black_box;
 use std::io::BufWriter;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidemill_connect::{ColumnSpec, Generate, IpcCompression, Literal, ParquetCompression, SinkConnection};
-use tidemill_connect::{ReadCsv, ReadIpc, ReadJsonl, ReadParquet, SourceConnection, SourceOptions};
+use tidemill_connect::{ColumnSpec, Generate, IpcCompression, Literal, ParquetCompression, source_options};
+use tidemill_connect::{ReadCsv, ReadIpc, ReadJsonl, ReadParquet};
 use tidemill_connect::{WriteCsv, WriteIpc, WriteJsonl, WriteParquet};
+use tidemill_io::{Next, SinkConnection, SourceConnection};
 use tidemill_model::{ColumnType, Schema, Type};
-use tidemill_runtime::Next;
 
 const ROWS: u64 = 2_000_000;
 
@@ -68,7 +68,7 @@ fn best(what: &str, rows: u64, mut run: impl FnMut() -> u64) {
 }
 
 fn drain(from: &dyn SourceConnection, schema: &Schema) -> Vec<RecordBatch> {
-    let mut source = from.open(schema, &SourceOptions::default()).expect("the source opens");
+    let mut source = from.open(schema, &source_options()).expect("the source opens");
     let mut batches = Vec::new();
     while let Next::Batch(batch) = source.next(Duration::MAX).expect("the source reads") {
         assert!(batch.bad.is_empty(), "{:?}", batch.bad);
@@ -78,7 +78,7 @@ fn drain(from: &dyn SourceConnection, schema: &Schema) -> Vec<RecordBatch> {
 }
 
 fn count(from: &dyn SourceConnection, schema: &Schema) -> u64 {
-    let mut source = from.open(schema, &SourceOptions::default()).expect("the source opens");
+    let mut source = from.open(schema, &source_options()).expect("the source opens");
     let mut rows = 0;
     while let Next::Batch(batch) = source.next(Duration::MAX).expect("the source reads") {
         rows += black_box(batch).events.num_rows() as u64;
@@ -100,8 +100,7 @@ fn is_time(schema: &Schema, index: usize) -> bool {
 
 fn measure(name: &str, rows: u64, directory: &Path, (schema, columns): (Schema, Vec<(String, ColumnSpec)>)) {
     println!("{name}: {schema}");
-    let generator =
-        Generate { events: Some(rows), rate: None, seed: 1, columns, end: tidemill_connect::InputEnd::Pause };
+    let generator = Generate { events: Some(rows), rate: None, seed: 1, columns, end: tidemill_io::InputEnd::Pause };
     best("generator", rows, || count(&generator, &schema));
     let batches = drain(&generator, &schema);
     let path = |ending: &str| directory.join(format!("{name}.{ending}")).to_str().expect("a plain path").to_owned();
@@ -118,11 +117,11 @@ fn measure(name: &str, rows: u64, directory: &Path, (schema, columns): (Schema, 
             delimiter: ',',
             null: String::new(),
             compression: None,
-            end: tidemill_connect::InputEnd::Pause,
+            end: tidemill_io::InputEnd::Pause,
         }),
-        Box::new(ReadJsonl { paths: vec![jsonl], compression: None, end: tidemill_connect::InputEnd::Pause }),
-        Box::new(ReadParquet { paths: vec![parquet], end: tidemill_connect::InputEnd::Pause }),
-        Box::new(ReadIpc { paths: vec![ipc], end: tidemill_connect::InputEnd::Pause }),
+        Box::new(ReadJsonl { paths: vec![jsonl], compression: None, end: tidemill_io::InputEnd::Pause }),
+        Box::new(ReadParquet { paths: vec![parquet], end: tidemill_io::InputEnd::Pause }),
+        Box::new(ReadIpc { paths: vec![ipc], end: tidemill_io::InputEnd::Pause }),
     ];
     let formats = ["CSV", "JSON Lines", "Parquet", "Arrow IPC"];
     for (sink, format) in sinks.iter().zip(formats) {

@@ -5,8 +5,9 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use tidemill_connect::{ColumnSpec, Generate, Literal, SinkConnection, SourceConnection, SourceOptions, System};
+use tidemill_connect::{ColumnSpec, Generate, Literal, System, source_options};
 use tidemill_connect::{WriteJsonl, WriteNull};
+use tidemill_io::{SinkConnection, SourceConnection};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, named};
@@ -52,7 +53,7 @@ fn transfers() -> Generate {
             ("dst".into(), uniform(1, ACCOUNTS)),
             ("amount".into(), uniform(1, 150)),
         ],
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
 }
 
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rejected = WriteJsonl { path: "-".into(), compression: None };
     let summary = engine.run(
         Request::new(
-            vec![transfers().open(&stream.schema, &SourceOptions::default())?],
+            vec![transfers().open(&stream.schema, &source_options())?],
             vec![rejected.open(schema_of(0), None)?, WriteNull {}.open(schema_of(1), None)?],
             Arc::new(System::new()),
         ),

@@ -1,7 +1,7 @@
 //! Bad records: the fault, and the record's text as far as it is shown.
 
 use std::fmt::Display;
-use tidemill_runtime::BadRecord;
+use tidemill_io::BadRecord;
 
 /// Most bytes of a bad record's text that are kept.
 pub const RECORD_TEXT_BYTES_MAX: usize = 1024;

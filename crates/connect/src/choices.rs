@@ -2,25 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The meaning of the end of a source's input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InputEnd {
-    /// A pause in a run with a state: a later run continues with what was added. Without a state, the end.
-    #[default]
-    Pause,
-    /// The end for good.
-    Last,
-    /// None: the run waits for what is added, until it is stopped. For text files that are not compressed.
-    Follow,
-}
-
-impl InputEnd {
-    pub(crate) fn is_pause(&self) -> bool {
-        *self == InputEnd::Pause
-    }
-}
-
 /// The compression of a text file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,18 +1,8 @@
-//! Time as a parameter. Only a paced generator and a source of ticks ask for it.
+//! The machine's clock. Only a paced generator and a source of ticks ask for it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-
-/// A clock that never goes back, but for the time of day.
-pub trait Clock: Send + Sync {
-    /// Returns the time since some fixed instant.
-    fn now(&self) -> Duration;
-
-    /// Returns the time of day: microseconds since 1970 UTC, as the machine has been told. It may go back, and ahead.
-    fn time(&self) -> i64;
-
-    /// Comes back after `duration` or a little later.
-    fn sleep(&self, duration: Duration);
-}
+use tidemill_io::{Clock, SourceOptions};
 
 /// The machine's clock.
 #[derive(Debug)]
@@ -48,4 +38,9 @@ impl Clock for SystemClock {
     fn sleep(&self, duration: Duration) {
         std::thread::sleep(duration);
     }
+}
+
+/// Returns the options of sources with the machine's clock.
+pub fn source_options() -> SourceOptions {
+    SourceOptions::new(Arc::new(SystemClock::new()))
 }

@@ -1,4 +1,4 @@
-//! Committed files: files that grow by commits, which keep the contract of [`Sink`](tidemill_runtime::Sink).
+//! Committed files: files that grow by commits, which keep the contract of [`Sink`](tidemill_io::Sink).
 //!
 //! An output `x` is written as `.x.tidemill-part` in the same directory. Its entry in the record of the state's sinks
 //! ([`SinkRecord`]) says how much of it is committed: the last epoch, and the number of bytes of all epochs up to it, with
@@ -31,7 +31,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_durability::{Bug, File, Open, Planted, Storage, directory_of, read_all};
-use tidemill_runtime::IoFailure;
+use tidemill_io::IoFailure;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes that are read at a time.

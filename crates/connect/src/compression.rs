@@ -9,7 +9,7 @@ use crate::output::Output;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::io::{self, Chain, Cursor, Read, Write};
-use tidemill_runtime::IoFailure;
+use tidemill_io::IoFailure;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];

@@ -1,12 +1,13 @@
 //! The machine as it is: its clock and its threads.
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::SystemClock;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
+use tidemill_io::Clock;
 use tidemill_runtime::{Environment, Joined, bind_to_node};
 
 /// A time of day that is set by hand, for tests of applications: it stands still in between.

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidemill_runtime::IoFailure;
+use tidemill_io::IoFailure;
 
 /// The place that input is read from: standard input or a file, not opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -336,9 +336,9 @@ impl FileProgress {
     }
 
     /// Returns the progress with `current` bytes of place `index` read.
-    pub fn at(&self, index: usize, current: u64) -> tidemill_runtime::SourceProgress {
+    pub fn at(&self, index: usize, current: u64) -> tidemill_io::SourceProgress {
         let current = self.lengths.get(index).copied().flatten().map_or(current, |length| current.min(length));
         let total = self.lengths.iter().copied().sum::<Option<u64>>();
-        tidemill_runtime::SourceProgress { done: self.done + current, total }
+        tidemill_io::SourceProgress { done: self.done + current, total }
     }
 }

@@ -1,8 +1,8 @@
 //! Files, generators and their formats: the sources and sinks of the outside world.
 //!
-//! A [`Spec`] is plain data. A [`Registry`] of [`Connector`]s makes a connection of it, which opens as the runtime's
-//! [`Source`](tidemill_runtime::Source) or [`Sink`](tidemill_runtime::Sink). What a sink writes, the source of the same
-//! format reads back equal. Nothing here knows of transactions, tables or epochs.
+//! The [standard connectors](standard_connectors), each a [`Connector`](tidemill_io::Connector), make connections of
+//! specs, which open as a [`Source`](tidemill_io::Source) or [`Sink`](tidemill_io::Sink). What a sink writes, the source
+//! of the same format reads back equal. Nothing here knows of transactions, tables or epochs.
 //!
 //! # Formats
 //!
@@ -24,9 +24,9 @@
 //!
 //! # What is bad and what fails
 //!
-//! A record that cannot be decoded is a [`BadRecord`](tidemill_runtime::BadRecord), a value, and the
+//! A record that cannot be decoded is a [`BadRecord`](tidemill_io::BadRecord), a value, and the
 //! good ones around it survive. What says that the file as a whole is not what it should be (a missing
-//! column, broken compression, a cut-off Parquet file) is an [`IoFailure`](tidemill_runtime::IoFailure), after everything decoded
+//! column, broken compression, a cut-off Parquet file) is an [`IoFailure`](tidemill_io::IoFailure), after everything decoded
 //! before it was handed over. The schemas of all regular files are checked when the source is opened;
 //! those of pipes when their turn comes.
 //!
@@ -57,25 +57,21 @@ mod columnar;
 mod columns;
 mod committed_file;
 mod compression;
-mod connector;
 mod connectors;
 mod disk;
 mod environment;
 mod files;
 mod generator;
 mod map;
-mod options;
 mod output;
 mod output_lock;
 mod output_note;
 mod overlap;
 mod patient;
 mod place;
-mod registry;
 mod scalar;
 mod sink_path;
 mod sink_record;
-mod spec;
 mod splits;
 mod state;
 mod system;
@@ -83,22 +79,18 @@ mod text;
 mod views;
 
 pub use bad::RECORD_TEXT_BYTES_MAX;
-pub use choices::{Compression, InputEnd, IpcCompression, ParquetCompression};
-pub use clock::{Clock, SystemClock};
+pub use choices::{Compression, IpcCompression, ParquetCompression};
+pub use clock::{SystemClock, source_options};
 pub use columnar::{arrow_events, arrow_stream, canonical};
-pub use connector::{Connector, SinkConnection, SourceConnection, Unit};
-pub use connectors::{Generate, ReadClock, ReadCsv, ReadIpc, ReadJsonl, ReadParquet};
+pub use connectors::{Generate, ReadClock, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, standard_connectors};
 pub use connectors::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};
 pub use disk::Disk;
 pub use environment::{SetTime, System};
 pub use generator::{ColumnSpec, Literal};
-pub use options::SourceOptions;
 pub use output::SinkDurability;
 pub use overlap::{Named, check_overlap};
 pub use patient::{Patience, Patient};
-pub use registry::{KindTaken, Registry};
 pub use sink_path::check_paths;
-pub use spec::{Spec, SpecError};
 pub use splits::FileSplits;
 pub use state::{open_patient_state, open_state, open_state_as_it_is, view_state};
 pub use system::raise_open_files;

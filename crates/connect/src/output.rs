@@ -17,9 +17,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_durability::{File, Kind, Open, Planted, StateDirectory, Storage, directory_of};
-use tidemill_runtime::IoFailure;
+use tidemill_io::{DurableRun, IoFailure};
 
-/// The state that the sinks of a durable run share.
+/// The state that the sinks of a durable run share, with a storage for files.
 #[derive(Clone)]
 pub struct SinkDurability {
     /// The storage of the files.
@@ -44,6 +44,12 @@ impl SinkDurability {
     pub fn at(storage: Arc<dyn Storage>, owner: &str, planted: Planted, record: &Path) -> SinkDurability {
         let record = SinkRecord::new(storage.clone(), record.to_owned(), None, planted);
         SinkDurability { storage, owner: owner.into(), planted, record: Arc::new(record) }
+    }
+}
+
+impl DurableRun for SinkDurability {
+    fn owner(&self) -> &str {
+        &self.owner
     }
 }
 

@@ -4,9 +4,9 @@
 //! matches now, and the sink's own file even before it exists: the next run would read it.
 
 use crate::files::{GLOB_CHARACTERS, glob_options};
-use crate::{SinkConnection, SourceConnection};
 use glob::{MatchOptions, Pattern};
 use std::path::{Component, Path, PathBuf};
+use tidemill_io::{SinkConnection, SourceConnection};
 
 /// An input or an output with its name in messages, such as `source 'transfers'`.
 #[derive(Clone)]

@@ -6,7 +6,7 @@
 use crate::files::{Place, open_file, read_failed, read_up_to};
 use serde::{Deserialize, Serialize};
 use std::io::{Seek, SeekFrom};
-use tidemill_runtime::IoFailure;
+use tidemill_io::IoFailure;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes by which a file is recognized.

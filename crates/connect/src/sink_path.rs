@@ -1,6 +1,7 @@
 //! Refuses the path of a sink that asks for more than one file: a sink writes one, whose name is its path as it is.
 
-use crate::{Named, SinkConnection};
+use crate::Named;
+use tidemill_io::SinkConnection;
 
 /// Checks that no sink has a placeholder such as `{at:%Y}` in its path; which has, as a sentence.
 pub fn check_paths(sinks: &[Named<dyn SinkConnection>]) -> Result<(), String> {

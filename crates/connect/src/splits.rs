@@ -10,15 +10,18 @@
 //! each batch and goes on from its token.
 
 use crate::files::{FileIdentity, Place, places};
-use crate::{InputEnd, Registry, SourceConnection, SourceOptions, Spec, SpecError};
+use crate::standard_connectors;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tidemill_io::{
+    InputEnd, IoFailure, Next, Resumed, Source, SourceBatch, SourceConnection, SourceOptions, SourceProgress, Spec,
+    SpecError, Splits,
+};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress, Splits};
 
 /// The number of files that may be open.
 const OPEN_MAX: usize = 256;
@@ -141,7 +144,7 @@ impl Opener {
         spec.options.insert("paths".to_owned(), vec![name].into());
         let end = serde_json::to_value(self.end).expect("a word");
         spec.options.insert("end".to_owned(), end);
-        Registry::standard().source(&spec)?.open(&self.schema, &self.options)
+        standard_connectors().source(&spec)?.open(&self.schema, &self.options)
     }
 }
 

@@ -10,11 +10,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write;
 use std::ops::Range;
+use tidemill_io::{BadRecord, SourceBatch};
 use tidemill_model::arrow::rows;
 use tidemill_model::civil::{is_civil, time_text};
 use tidemill_model::{FieldType, ListItem, Schema, Type, Value, format_decimal};
 use tidemill_plan::Stream;
-use tidemill_stages::io::{BadRecord, SourceBatch};
 
 /// The most bytes of an event's text that are kept.
 const RECORD_BYTES_MAX: usize = 1024;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_durability::{Head, StateError};
-use tidemill_stages::io::{IoFailure, SourceProgress};
+use tidemill_io::{IoFailure, SourceProgress};
 
 /// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]

@@ -32,12 +32,12 @@ use crate::taken_hash::TakenHash;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use tidemill_durability::{CallKey, Hash256};
+use tidemill_io::{BadRecord, SourceBatch};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::Program;
 use tidemill_stages::digest::committed_streams;
 use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
-use tidemill_stages::io::{BadRecord, SourceBatch};
 
 const VERSION: u8 = 13;
 /// The oldest version that can be read: 12 is without hashes of what was taken, 11 also without events that are too far ahead of

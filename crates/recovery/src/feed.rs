@@ -15,12 +15,12 @@ use crate::unkept::{Totals, Unkept};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, CallKey, Hash256, Log, Planted};
+use tidemill_io::SourceBatch;
 use tidemill_stages::access::snapshot::SnapshotDue;
 use tidemill_stages::actor::Outbox;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::epoch::{Changes, Flaw};
 use tidemill_stages::gate::Gate;
-use tidemill_stages::io::SourceBatch;
 use tidemill_state::Generation;
 
 /// Logs the records that the gate takes and the epochs that it cuts.

@@ -13,12 +13,12 @@ use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use std::time::Duration;
 use tidemill_durability::{LogReader, StateDirectory, StateError};
+use tidemill_io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Program, Stream, TableId};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::gate::sent::SourceRun;
 use tidemill_stages::gate::{Aside, OpenBatch, Standing};
-use tidemill_stages::io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_state::Table;
 use typed_index_collections::TiVec;
 

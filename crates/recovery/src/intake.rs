@@ -8,9 +8,9 @@ use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use std::collections::VecDeque;
 use tidemill_durability::{CallKey, Hash256};
+use tidemill_io::{BadRecord, IoFailure, SourceBatch};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
-use tidemill_stages::io::{BadRecord, IoFailure, SourceBatch};
 
 /// The number of records taken from a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,10 +24,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Fit, Log, LogReader, Planted, StateDirectory, StateError};
+use tidemill_io::{Recovered, Sink};
 use tidemill_plan::Program;
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::environment::Environment;
-use tidemill_stages::io::{Recovered, Sink};
 use tidemill_stages::machine::{Logging, Machine};
 use tidemill_state::Generation;
 

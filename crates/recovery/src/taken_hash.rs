@@ -18,7 +18,7 @@ use arrow_array::{Array, ArrayRef, PrimitiveArray};
 use arrow_buffer::ToByteSlice;
 use arrow_schema::DataType;
 use tidemill_durability::{Hash256, Hasher};
-use tidemill_stages::io::{IoFailure, SourceBatch};
+use tidemill_io::{IoFailure, SourceBatch};
 
 /// The hash of the records that were taken from a source for an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,9 +173,9 @@ fn add_bytes(hasher: &mut Hasher, column: &ArrayRef, offsets: &[i32], data: &[u8
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_io::BadRecord;
     use tidemill_model::arrow::batch_of;
     use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
-    use tidemill_stages::io::BadRecord;
 
     fn schema() -> Schema {
         let items = ListItem::Struct(vec![("n".into(), ColumnType::optional(Type::Int))]);

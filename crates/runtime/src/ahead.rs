@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
+use tidemill_io::SourceBatch;
 use tidemill_model::civil::{span_text, time_text};
 use tidemill_plan::{Program, Stream};
 use tidemill_recovery::{Control, LoggedInput, TimedEvents, TooFar, in_order};
 use tidemill_stages::environment::Environment;
-use tidemill_stages::io::SourceBatch;
 use tidemill_stages::time_of_day::{Known, Steady, TimeOfDay};
 
 /// The time of day of a run: its gate and its session have the same.

@@ -22,11 +22,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_durability::Bug;
+use tidemill_io::IoFailure;
 use tidemill_recovery::{Captured, CommitSide, Logged, RunError, Shared, Stage};
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::epoch::{Epoch, StageTimes};
 use tidemill_stages::finish::answers::Answers;
-use tidemill_stages::io::IoFailure;
 use tidemill_stages::machine::Logging;
 
 /// The time to wait if nothing is due, nanoseconds.

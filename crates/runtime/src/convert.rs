@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tidemill_io::{IoFailure, Next, Sink, Source, SourceBatch};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Conversion, Program};
 use tidemill_recovery::{Converted, RunError};
 use tidemill_stages::environment::{Environment, Joined};
-use tidemill_stages::io::{IoFailure, Next, Sink, Source, SourceBatch};
 
 /// Values in a batch, and transactions in an epoch.
 const VALUES_MAX: usize = 4_096;

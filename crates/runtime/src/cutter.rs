@@ -7,10 +7,10 @@ use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
 use crate::session::at_gate::SessionState;
 use crate::session::retries::KeysAtGate;
+use tidemill_io::{IoFailure, SourceBatch};
 use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, LoggedInput, RunError, Shared, TooFar};
 use tidemill_stages::gate::{Cut, Gate};
-use tidemill_stages::io::{IoFailure, SourceBatch};
 
 /// The time that the gate waits for more input before it checks again, nanoseconds.
 const GATE_POLL: u64 = 100_000;

@@ -20,12 +20,12 @@ use crate::session::at_gate::{AtGate, SessionState};
 use crate::session::retries::{KeysAtGate, Retries};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_io::IoFailure;
 use tidemill_recovery::{GateSide, GateVitals, Left, Recovery, RunError, Shared, SourceAt, SplitVitals};
 use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
-use tidemill_stages::io::IoFailure;
 use tidemill_state::Table;
 
 const SENT_AFTER_END: &str = "events were sent to it after it had ended";

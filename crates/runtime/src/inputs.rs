@@ -5,11 +5,11 @@
 use crate::reader::{Begin, Does, Found, Reader, Reading};
 use std::sync::Arc;
 use tidemill_durability::Hash256;
+use tidemill_io::{IoFailure, Source, SourceBatch};
 use tidemill_recovery::{Control, Exactly, Taken, open_split};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, Took, mailbox};
 use tidemill_stages::environment::Environment;
 use tidemill_stages::gate::Gate;
-use tidemill_stages::io::{IoFailure, Source, SourceBatch};
 
 /// The number of batches that a source may be ahead of the gate.
 const SOURCE_AHEAD: usize = 4;

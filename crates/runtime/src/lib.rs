@@ -68,9 +68,6 @@ pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
 pub use tidemill_stages::finish::answers::{KeyRefused, Outcome};
 pub use tidemill_stages::gate::{Cut, Gate, OpenBatch, Passed, SourcePosition, SplitMark};
-pub use tidemill_stages::io::{
-    BadRecord, IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress, Splits,
-};
 pub use tidemill_stages::machine::Logging;
 pub use tidemill_stages::tasks::UnderWay;
 pub use tidemill_stages::time_of_day::{Known, LEAP_MAX, SHOWN_MIN, TimeOfDay};

@@ -5,10 +5,10 @@ use crate::inputs::FromSource;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tidemill_io::{IoFailure, Next, Source, SourceProgress};
 use tidemill_recovery::{Control, Taken, batch_hash, missing, open_split, split};
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
 use tidemill_stages::environment::Environment;
-use tidemill_stages::io::{IoFailure, Next, Source, SourceProgress};
 
 /// The interval at which a waiting reader checks whether the run is to stop, nanoseconds.
 const STOP_POLL: u64 = 20_000_000;

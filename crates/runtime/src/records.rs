@@ -2,6 +2,7 @@
 //!
 //! Records go to a [`Sink`] in batches, like events; at most one batch is in memory.
 
+use tidemill_io::{IoFailure, Sink};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::Groups;
@@ -9,7 +10,6 @@ use tidemill_schedule::Breakdown;
 use tidemill_stages::access::grouping::Scheduled;
 use tidemill_stages::environment::Environment;
 use tidemill_stages::epoch::Epoch;
-use tidemill_stages::io::{IoFailure, Sink};
 use tidemill_txn::Survey;
 
 /// The number of records in a batch.

@@ -20,11 +20,11 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_io::{IoFailure, Sink};
 use tidemill_plan::StreamId;
 use tidemill_recovery::{Captured, CheckpointState, RunError, Shared, SinkVitals, Stage};
 use tidemill_stages::access::read::TableRead;
 use tidemill_stages::actor::{Actor, Inbox, Outbox, Progress, Took};
-use tidemill_stages::io::{IoFailure, Sink};
 
 /// The time to wait if nothing is due, nanoseconds.
 const IDLE: u64 = 20_000_000;

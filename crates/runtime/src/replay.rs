@@ -4,12 +4,12 @@ use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::splits::{Known, join};
 use std::sync::atomic::Ordering;
 use tidemill_durability::{Bug, Planted, StateError};
+use tidemill_io::SourceBatch;
 use tidemill_recovery::{
     Control, EpochEntry, Ingested, JoinedSplit, LogFeed, LoggedInput, Recovery, Replay, Replayed, RunError, Taken,
     TimedEvents, in_order,
 };
 use tidemill_stages::gate::{Cut, Passed};
-use tidemill_stages::io::SourceBatch;
 
 /// Cuts the epochs of a log at their original positions, from the input that the log records for their sources.
 pub struct LogCutter {

@@ -36,6 +36,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_durability::{Course, Planted, StateError};
+use tidemill_io::{IoFailure, Source};
 use tidemill_plan::{Program, StreamId};
 use tidemill_recovery::{
     Bells, Checkpointer, CommitSide, Durable, Ending, Failure, Kept, KeyReader, Logger, Parts, Remembered, RunError,
@@ -46,7 +47,6 @@ use tidemill_stages::access::scheduling::Scheduling;
 use tidemill_stages::actor::{Actor, Bell, Progress, drive, mailbox};
 use tidemill_stages::environment::{Environment, Joined};
 use tidemill_stages::epoch::Epoch;
-use tidemill_stages::io::{IoFailure, Source};
 
 /// The interval at which the watcher of a run polls.
 const TICK: Duration = Duration::from_millis(50);

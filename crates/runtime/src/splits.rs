@@ -2,8 +2,8 @@
 
 use crate::idle::Idle;
 use crate::inputs::Inputs;
+use tidemill_io::IoFailure;
 use tidemill_stages::gate::Gate;
-use tidemill_stages::io::IoFailure;
 
 /// A split that joins.
 pub struct Known {

@@ -9,7 +9,8 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
 use hyper::{Response, StatusCode};
 use std::convert::Infallible;
 use tidemill_connect::json_string;
-use tidemill_runtime::{BadRecord, Position};
+use tidemill_io::BadRecord;
+use tidemill_runtime::Position;
 
 /// The number of the epoch that rows were read after.
 pub const EPOCH: HeaderName = HeaderName::from_static("tidemill-epoch");

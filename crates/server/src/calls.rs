@@ -31,10 +31,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tidemill_connect::{JsonRecords, JsonRows, json_string};
+use tidemill_io::BadRecord;
 use tidemill_model::Schema;
 use tidemill_runtime::{
-    Answered, BadRecord, KeyRefused, MESSAGE_EVENTS_MAX, Outcome, Procedure, ReplyTo, RequestKey, Session,
-    SessionError, Spread, SpreadAt, TakeOutcomes, When,
+    Answered, KeyRefused, MESSAGE_EVENTS_MAX, Outcome, Procedure, ReplyTo, RequestKey, Session, SessionError, Spread,
+    SpreadAt, TakeOutcomes, When,
 };
 use tokio::sync::oneshot;
 

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_connect::{Disk, SinkConnection, SinkDurability, WriteJsonl, WriteParquet};
+use tidemill_connect::{Disk, SinkDurability, WriteJsonl, WriteParquet};
 use tidemill_durability::{
     Bug, Checkpoint, Identity, Log, OpenState, Planted, StateDirectory, StateError, Storage, read_all,
 };
+use tidemill_io::{IoFailure, Sink, SinkConnection};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_runtime::{IoFailure, Sink};
 use tidemill_sim::SimStorage;
 
 const STATE: &str = "state";

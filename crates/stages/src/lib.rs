@@ -18,7 +18,6 @@ pub mod folded;
 pub mod gate;
 pub mod given;
 pub mod input;
-pub mod io;
 mod listed;
 pub mod machine;
 pub mod prepare;

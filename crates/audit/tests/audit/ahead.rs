@@ -8,16 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_audit::{show, verify};
-use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
+use tidemill_connect::{SinkDurability, System, WriteJsonl};
 use tidemill_durability::{Bug, Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_histories::Random;
+use tidemill_io::{BadRecord, IoFailure, Next, Resumed, Sink, SinkConnection, Source, SourceBatch, Splits};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, SourceBuilder, bad, cell, committed, event, late, literal, named};
 use tidemill_plan::{Ahead, Plan, Stream, analyze};
 use tidemill_runtime::{
-    BadRecord, Bell, Durability, DurabilityOptions, Engine, Environment, EpochSize, IoFailure, Joined, Next, Options,
-    Request, Resumed, RunError, Sink, Source, SourceBatch, Splits,
+    Bell, Durability, DurabilityOptions, Engine, Environment, EpochSize, Joined, Options, Request, RunError,
 };
 use tidemill_sim::{Fault, SimStorage};
 

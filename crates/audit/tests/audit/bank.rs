@@ -5,16 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
+use tidemill_connect::{SinkDurability, System, WriteJsonl};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
+use tidemill_io::{IoFailure, Next, Resumed, Sink, SinkConnection, Source, SourceBatch};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, aborted, cell, committed, event, late, literal, named};
 use tidemill_plan::{Plan, Program, analyze};
-use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, RunError, Sink,
-    Source, SourceBatch,
-};
+use tidemill_runtime::{Durability, DurabilityOptions, Engine, EpochSize, Options, Request, RunError};
 use tidemill_sim::SimStorage;
 
 /// The bug of an engine.

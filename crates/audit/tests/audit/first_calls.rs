@@ -13,13 +13,14 @@ use tidemill_audit::verify;
 use tidemill_connect::System;
 use tidemill_durability::{Bug, Identity, Open, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_histories::Random;
+use tidemill_io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, SourceBuilder, aborted, cell, committed, event, literal, named};
 use tidemill_plan::{Plan, Program, StreamRef, analyze};
 use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, EpochSize, HeldTime, IoFailure, Logging, Next, Options, Reply, Request,
-    Resumed, RunError, SentSource, Session, SessionError, Source, SourceBatch,
+    Durability, DurabilityOptions, Engine, EpochSize, HeldTime, Logging, Options, Reply, Request, RunError, SentSource,
+    Session, SessionError,
 };
 use tidemill_sim::{Fault, SimStorage};
 

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use tidemill_audit::verify;
-use tidemill_connect::{SinkConnection, SinkDurability, System, WriteJsonl};
+use tidemill_connect::{SinkDurability, System, WriteJsonl};
 use tidemill_durability::{Identity, OpenState, Planted, Recorded, StateDirectory, Storage};
 use tidemill_histories::Random;
+use tidemill_io::{Sink, SinkConnection};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{Block, PlanBuilder, SourceBuilder, cell, committed, event, late, literal, named};
 use tidemill_plan::{Expr, ExprNode, Plan, Program, StreamRef, WindowFunction, WindowsDef, analyze};
 use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource, Session, Sink,
+    Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Request, RunError, SentSource, Session,
 };
 use tidemill_sim::{Fault, SimStorage};
 

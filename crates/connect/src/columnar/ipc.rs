@@ -17,9 +17,9 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, Schema as ArrowSchema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use std::io::{self, BufWriter, Cursor, Read, Seek, SeekFrom};
+use tidemill_io::{IoFailure, Sink};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Sink};
 
 /// The alignment of messages, bytes.
 const WORD: usize = 8;

@@ -20,7 +20,6 @@ pub(crate) use parquet::{ParquetFiles, ParquetSink};
 pub use pushed::{arrow_events, arrow_stream};
 pub(crate) use spool::Spool;
 
-use crate::SourceOptions;
 use crate::bad::Fault;
 use crate::files::{ByteCount, FileProgress, Place, read_failed};
 use crate::place::{Before, RowToken, all_regular, check_new, mark};
@@ -31,9 +30,9 @@ use arrow_select::concat::concat_batches;
 use conform::{conform, row_text};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+use tidemill_io::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceOptions, SourceProgress};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 
 /// A columnar format: how its files are opened and read.
 pub(crate) trait Columnar: Send {

@@ -14,9 +14,9 @@ use parquet::file::properties::WriterProperties;
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
+use tidemill_io::{IoFailure, Sink};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Sink};
 
 /// Parquet for reading.
 pub(crate) struct ParquetFiles {

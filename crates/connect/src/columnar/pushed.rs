@@ -19,9 +19,9 @@ use arrow_schema::{ArrowError, DataType, Field as ArrowField, FieldRef, Schema a
 use arrow_select::concat::concat_batches;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tidemill_io::BadRecord;
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::BadRecord;
 
 /// The word before the length of a message.
 const CONTINUATION: u32 = u32::MAX;

@@ -18,9 +18,9 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use std::io::{self, Cursor, Read};
+use tidemill_io::{IoFailure, Recovered, Sink};
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
-use tidemill_runtime::{IoFailure, Recovered, Sink};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The size of what precedes a block, bytes: its length and its checksum, in eight bytes each.

@@ -1,13 +1,16 @@
 //! Ticks of the machine's clock.
 
-use crate::{Clock as Timepiece, Connector, InputEnd, SourceConnection, SourceOptions, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_io::{
+    Clock as Timepiece, Connector, InputEnd, IoFailure, Next, Resumed, Source, SourceBatch, SourceConnection,
+    SourceOptions, SourceProgress, Spec, SpecError,
+};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::civil::{span_text, time_text};
 use tidemill_model::{Field, Schema, Type, Value};
-use tidemill_runtime::{IoFailure, Known, LEAP_MAX, Next, Resumed, Source, SourceBatch, SourceProgress, TimeOfDay};
+use tidemill_runtime::{Known, LEAP_MAX, TimeOfDay};
 
 const KIND: &str = "clock";
 /// The least period, microseconds: below it a tick costs more than what it could be good for.

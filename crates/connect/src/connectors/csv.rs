@@ -1,13 +1,15 @@
 //! Comma-separated values with a header line (the grammar: [`crate`]).
 
-use super::open::{comma, output, planted};
+use super::open::{comma, in_files, output, planted};
+use crate::Compression;
 use crate::compression::chosen;
 use crate::text::csv::{Csv as Format, check_schema, delimiter_byte};
 use crate::text::{CsvRows, Input, TextSink, TextSource};
-use crate::{Compression, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
+use tidemill_io::{
+    DurableRun, InputEnd, IoFailure, Sink, SinkConnection, Source, SourceConnection, SourceOptions, Spec,
+};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink, Source};
 
 pub(super) const KIND: &str = "csv";
 
@@ -75,11 +77,12 @@ impl SinkConnection for WriteCsv {
         Spec::of(KIND, self)
     }
 
-    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(&self, schema: &Schema, durable: Option<&dyn DurableRun>) -> Result<Box<dyn Sink>, IoFailure> {
         let (delimiter, null, compression) = (self.delimiter, &self.null, chosen(&self.path, self.compression));
         let form =
             || format!("CSV ({compression:?} compression, {delimiter:?} between, {null:?} for None) of {schema}");
         let rows = CsvRows::new(delimiter, null, schema)?;
+        let durable = in_files(durable)?;
         let output = output(&self.path, durable, form)?;
         Ok(Box::new(TextSink::new(output, compression, rows, planted(durable))?))
     }

@@ -2,10 +2,9 @@
 
 use super::open::is_last;
 use crate::generator::{ColumnSpec, Generator as Events, Speed};
-use crate::{Connector, InputEnd, SourceConnection, SourceOptions, Spec, SpecError};
 use serde::{Deserialize, Serialize};
+use tidemill_io::{Connector, InputEnd, IoFailure, Source, SourceConnection, SourceOptions, Spec, SpecError};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Source};
 
 const KIND: &str = "generator";
 

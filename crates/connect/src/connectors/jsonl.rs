@@ -1,13 +1,15 @@
 //! One JSON object per line.
 
-use super::open::{output, planted};
+use super::open::{in_files, output, planted};
+use crate::Compression;
 use crate::compression::chosen;
 use crate::text::jsonl::Jsonl as Format;
 use crate::text::{Input, JsonlRows, TextSink, TextSource};
-use crate::{Compression, InputEnd, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
+use tidemill_io::{
+    DurableRun, InputEnd, IoFailure, Sink, SinkConnection, Source, SourceConnection, SourceOptions, Spec,
+};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink, Source};
 
 pub(super) const KIND: &str = "jsonl";
 
@@ -60,9 +62,10 @@ impl SinkConnection for WriteJsonl {
         Spec::of(KIND, self)
     }
 
-    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(&self, schema: &Schema, durable: Option<&dyn DurableRun>) -> Result<Box<dyn Sink>, IoFailure> {
         let compression = chosen(&self.path, self.compression);
         let form = || format!("JSON Lines ({compression:?} compression) of {schema}");
+        let durable = in_files(durable)?;
         let output = output(&self.path, durable, form)?;
         Ok(Box::new(TextSink::new(output, compression, JsonlRows::new(schema), planted(durable))?))
     }

@@ -17,21 +17,25 @@ pub use jsonl::{ReadJsonl, WriteJsonl};
 pub use null::WriteNull;
 pub use parquet::{ReadParquet, WriteParquet};
 
-use crate::{Connector, SinkConnection, SourceConnection, Spec, SpecError};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
+use tidemill_io::{Connector, KindTaken, Registry, SinkConnection, SourceConnection, Spec, SpecError};
 
-/// Returns the connectors of this crate.
-pub(crate) fn standard() -> [Box<dyn Connector>; 7] {
-    [
-        Format::<ReadCsv, WriteCsv>::of(csv::KIND),
-        Format::<ReadJsonl, WriteJsonl>::of(jsonl::KIND),
-        Format::<ReadParquet, WriteParquet>::of(parquet::KIND),
-        Format::<ReadIpc, WriteIpc>::of(ipc::KIND),
-        Box::new(clock::Clock),
-        Box::new(generator::Generator),
-        Box::new(null::Null),
-    ]
+/// Returns a registry with the connectors of this crate.
+pub fn standard_connectors() -> Registry {
+    registered().expect("each kind is registered once")
+}
+
+fn registered() -> Result<Registry, KindTaken> {
+    let mut connectors = Registry::new();
+    connectors.register(Format::<ReadCsv, WriteCsv>::of(csv::KIND))?;
+    connectors.register(Format::<ReadJsonl, WriteJsonl>::of(jsonl::KIND))?;
+    connectors.register(Format::<ReadParquet, WriteParquet>::of(parquet::KIND))?;
+    connectors.register(Format::<ReadIpc, WriteIpc>::of(ipc::KIND))?;
+    connectors.register(clock::Clock)?;
+    connectors.register(generator::Generator)?;
+    connectors.register(null::Null)?;
+    Ok(connectors)
 }
 
 /// A format of files: the options of its sources and of its sinks.
@@ -40,13 +44,9 @@ struct Format<R, W> {
     options: PhantomData<fn() -> (R, W)>,
 }
 
-impl<R, W> Format<R, W>
-where
-    R: SourceConnection + DeserializeOwned + 'static,
-    W: SinkConnection + DeserializeOwned + 'static,
-{
-    fn of(kind: &'static str) -> Box<dyn Connector> {
-        Box::new(Self { kind, options: PhantomData })
+impl<R, W> Format<R, W> {
+    fn of(kind: &'static str) -> Self {
+        Self { kind, options: PhantomData }
     }
 }
 

@@ -1,10 +1,9 @@
 //! A sink that takes everything and keeps nothing.
 
-use crate::{Connector, SinkConnection, SinkDurability, Spec, SpecError};
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
+use tidemill_io::{Connector, DurableRun, IoFailure, Sink, SinkConnection, Spec, SpecError};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink};
 
 const KIND: &str = "null";
 
@@ -30,7 +29,7 @@ impl SinkConnection for WriteNull {
         Spec::of(KIND, self)
     }
 
-    fn open(&self, _schema: &Schema, _durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(&self, _schema: &Schema, _durable: Option<&dyn DurableRun>) -> Result<Box<dyn Sink>, IoFailure> {
         Ok(Box::new(NullSink))
     }
 

@@ -2,11 +2,12 @@
 
 use crate::columnar::Spool;
 use crate::output::Output;
-use crate::{Disk, InputEnd, SinkDurability};
+use crate::{Disk, SinkDurability};
+use std::any::Any;
 use std::sync::Arc;
 use tidemill_durability::{Planted, Storage};
+use tidemill_io::{DurableRun, InputEnd, IoFailure, Sink};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink};
 
 /// Returns whether the end of a source that cannot be followed is the end for good.
 pub(super) fn is_last(end: InputEnd) -> Result<bool, IoFailure> {
@@ -15,6 +16,13 @@ pub(super) fn is_last(end: InputEnd) -> Result<bool, IoFailure> {
         InputEnd::Last => Ok(true),
         InputEnd::Follow => Err(IoFailure::new("only CSV and JSON Lines can be followed")),
     }
+}
+
+/// Returns a durable run as sinks of files see it. Only such a run has a storage for files.
+pub(super) fn in_files(durable: Option<&dyn DurableRun>) -> Result<Option<&SinkDurability>, IoFailure> {
+    let Some(run) = durable else { return Ok(None) };
+    let known = (run as &dyn Any).downcast_ref();
+    known.map(Some).ok_or_else(|| IoFailure::new("this durable run has no storage for files"))
 }
 
 /// Opens the output of a sink. `form` says what it holds, for people and to be compared: an output that was begun in

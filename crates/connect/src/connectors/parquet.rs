@@ -1,12 +1,14 @@
 //! Apache Parquet; not from standard input, for it is read from its end.
 
-use super::open::{columnar, is_last};
+use super::open::{columnar, in_files, is_last};
+use crate::ParquetCompression;
 use crate::columnar::{ColumnarSource, ParquetFiles, ParquetSink};
 use crate::files::places;
-use crate::{InputEnd, ParquetCompression, SinkConnection, SinkDurability, SourceConnection, SourceOptions, Spec};
 use serde::{Deserialize, Serialize};
+use tidemill_io::{
+    DurableRun, InputEnd, IoFailure, Sink, SinkConnection, Source, SourceConnection, SourceOptions, Spec,
+};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink, Source};
 
 pub(super) const KIND: &str = "parquet";
 
@@ -56,9 +58,11 @@ impl SinkConnection for WriteParquet {
         Spec::of(KIND, self)
     }
 
-    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
+    fn open(&self, schema: &Schema, durable: Option<&dyn DurableRun>) -> Result<Box<dyn Sink>, IoFailure> {
         let (compression, of) = (self.compression, schema.clone());
-        columnar(&self.path, schema, durable, move |output| Ok(Box::new(ParquetSink::new(output, compression, &of)?)))
+        columnar(&self.path, schema, in_files(durable)?, move |output| {
+            Ok(Box::new(ParquetSink::new(output, compression, &of)?))
+        })
     }
 
     fn path(&self) -> Option<&str> {

@@ -11,12 +11,11 @@ mod spec;
 pub use spec::{ColumnSpec, Literal};
 
 use crate::columns::Rows;
-use crate::{Clock, SourceOptions};
 use column::Generated;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_io::{Clock, IoFailure, Next, Resumed, Source, SourceBatch, SourceOptions, SourceProgress};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The number and rate of events, beside their columns.

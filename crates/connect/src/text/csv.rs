@@ -13,8 +13,8 @@ use crate::scalar::parse;
 use memchr::{memchr, memchr_iter, memchr2};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use tidemill_io::IoFailure;
 use tidemill_model::{FieldType, Schema};
-use tidemill_runtime::IoFailure;
 
 /// Returns the delimiter as a byte, or why it cannot be one.
 pub(crate) fn delimiter_byte(delimiter: char) -> Result<u8, IoFailure> {

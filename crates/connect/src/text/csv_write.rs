@@ -7,8 +7,8 @@ use super::csv::{check_schema, delimiter_byte};
 use super::sink::RowWriter;
 use crate::scalar::print;
 use crate::views::{Values, View};
+use tidemill_io::IoFailure;
 use tidemill_model::{Field, Schema};
-use tidemill_runtime::IoFailure;
 
 /// Rows as lines of CSV.
 pub(crate) struct CsvRows {

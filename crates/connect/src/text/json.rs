@@ -10,8 +10,8 @@ use crate::bad::{Fault, excerpt};
 use crate::columns::Rows;
 use crate::views::{View, views};
 use arrow_array::RecordBatch;
+use tidemill_io::BadRecord;
 use tidemill_model::Schema;
-use tidemill_runtime::BadRecord;
 
 /// Records under construction.
 pub struct JsonRecords {

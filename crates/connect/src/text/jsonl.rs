@@ -13,8 +13,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use tidemill_io::IoFailure;
 use tidemill_model::{FieldType, ListItem, Schema, Type};
-use tidemill_runtime::IoFailure;
 
 /// The JSON Lines format.
 pub(crate) struct Jsonl {

@@ -29,7 +29,7 @@ pub(crate) use source::{Input, TextSource, reads};
 
 use crate::bad::Fault;
 use crate::columns::Rows;
-use tidemill_runtime::IoFailure;
+use tidemill_io::IoFailure;
 
 /// The end of the record at the start of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

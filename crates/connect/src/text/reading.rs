@@ -10,7 +10,7 @@ use crate::files::{ByteCount, FileIdentity, Place, read_failed};
 use crate::place::{FileToken, Head, TAIL_BYTES};
 use memchr::memchr;
 use std::io::{self, Read, Seek, SeekFrom};
-use tidemill_runtime::IoFailure;
+use tidemill_io::IoFailure;
 
 /// Longest record that is decoded.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;

@@ -11,8 +11,8 @@ use crate::views::{View, views};
 use arrow_array::RecordBatch;
 use std::io::{self, Write};
 use tidemill_durability::{Bug, Planted};
+use tidemill_io::{IoFailure, Recovered, Sink};
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Recovered, Sink};
 
 /// Written at once.
 const WRITE_BYTES: usize = 256 << 10;

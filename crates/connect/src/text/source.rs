@@ -8,15 +8,17 @@
 
 use super::reading::Reading;
 use super::{Format, Header};
+use crate::Compression;
 use crate::columns::Rows;
 use crate::files::{FileIdentity, FileProgress, Place, places};
 use crate::place::{Before, Compressed, FileToken, Head, all_regular, check_new, whole_head};
-use crate::{Clock, Compression, InputEnd, SourceOptions};
 use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_io::{
+    BadRecord, Clock, InputEnd, IoFailure, Next, Resumed, Source, SourceBatch, SourceOptions, SourceProgress,
+};
 use tidemill_model::Schema;
-use tidemill_runtime::{BadRecord, IoFailure, Next, Resumed, Source, SourceBatch, SourceProgress};
 
 /// A batch is handed over when its records were this long together, however few they are.
 const BATCH_BYTES_MAX: usize = 16 << 20;

@@ -4,10 +4,9 @@ use crate::support::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use tidemill_connect::{Clock, SourceOptions, Spec};
+use tidemill_io::{Clock, Next, Source, SourceOptions, Spec};
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Schema, Type};
-use tidemill_runtime::{Next, Source};
 
 /// Goes on by what is slept, and no further.
 #[derive(Default)]
@@ -183,6 +182,6 @@ fn wrong_clocks_are_refused() {
         let refused = refusal(&clock_each(1_000), &schema);
         assert!(refused.schema && refused.message.starts_with("a tick is one Time"), "{}", refused.message);
     }
-    let shown = tidemill_connect::Registry::standard().source(&clock_each(1_500_000)).unwrap().shown();
+    let shown = tidemill_connect::standard_connectors().source(&clock_each(1_500_000)).unwrap().shown();
     assert_eq!(shown, "a clock, a tick each 1.5s");
 }

@@ -12,7 +12,8 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 use std::fs::File;
 use std::sync::Arc;
-use tidemill_connect::{ReadIpc, ReadParquet, SourceConnection, Spec};
+use tidemill_connect::{ReadIpc, ReadParquet};
+use tidemill_io::{SourceConnection, Spec};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,8 +48,8 @@ fn write(kind: Kind, path: &str, batches: &[RecordBatch]) {
 
 fn source(kind: Kind, path: &str) -> Spec {
     match kind {
-        Parquet => ReadParquet { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause }.spec(),
-        _ => ReadIpc { paths: vec![path.into()], end: tidemill_connect::InputEnd::Pause }.spec(),
+        Parquet => ReadParquet { paths: vec![path.into()], end: tidemill_io::InputEnd::Pause }.spec(),
+        _ => ReadIpc { paths: vec![path.into()], end: tidemill_io::InputEnd::Pause }.spec(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! CSV: the grammar, types, and what is bad.
 
 use crate::support::*;
-use tidemill_connect::{RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, ReadCsv, SourceConnection};
+use tidemill_connect::{RECORD_BYTES_MAX, RECORD_TEXT_BYTES_MAX, ReadCsv};
+use tidemill_io::SourceConnection;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
 const REQUIRED: fn(Type) -> ColumnType = ColumnType::required;
@@ -154,7 +155,7 @@ fn empty_fields_and_the_null_text() {
         delimiter: ',',
         null: "NA".into(),
         compression: None,
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
     .spec();
     let taken = take(&spec, &schema);
@@ -214,7 +215,7 @@ fn lists_and_odd_delimiters_are_refused() {
             delimiter,
             null: String::new(),
             compression: None,
-            end: tidemill_connect::InputEnd::Pause,
+            end: tidemill_io::InputEnd::Pause,
         }
         .spec();
         assert!(refusal(&spec, &ints(&["a"])).message.contains("delimiter"));
@@ -224,7 +225,7 @@ fn lists_and_odd_delimiters_are_refused() {
         delimiter: '\t',
         null: String::new(),
         compression: None,
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
     .spec();
     assert_eq!(take(&spec, &ints(&["b", "a"])).rows, [[int(2), int(1)]]);

@@ -5,13 +5,13 @@ use crate::support::*;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_connect::{
-    Compression, Disk, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, SinkConnection,
-    SinkDurability, SourceConnection, Spec, WriteCsv, WriteIpc, WriteJsonl, WriteParquet,
+    Compression, Disk, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, SinkDurability,
+    WriteCsv, WriteIpc, WriteJsonl, WriteParquet,
 };
 use tidemill_durability::Planted;
+use tidemill_io::{Recovered, Sink, SinkConnection, SourceConnection, Spec};
 use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
-use tidemill_runtime::{Recovered, Sink};
 
 /// Returns the durability of a sink whose state has its record in the folder of the output.
 fn durable(spec: &Spec, owner: &str) -> SinkDurability {
@@ -28,12 +28,11 @@ fn all(path: &str) -> Vec<(Spec, Spec)> {
         delimiter: ',',
         null: String::new(),
         compression: None,
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
     .spec();
     let jsonl = |compression| WriteJsonl { path: path.into(), compression }.spec();
-    let read_jsonl =
-        ReadJsonl { paths: paths.clone(), compression: None, end: tidemill_connect::InputEnd::Pause }.spec();
+    let read_jsonl = ReadJsonl { paths: paths.clone(), compression: None, end: tidemill_io::InputEnd::Pause }.spec();
     vec![
         (csv(None), read_csv.clone()),
         (csv(Some(Compression::Gzip)), read_csv),
@@ -41,11 +40,11 @@ fn all(path: &str) -> Vec<(Spec, Spec)> {
         (jsonl(Some(Compression::Zstd)), read_jsonl),
         (
             WriteParquet { path: path.into(), compression: ParquetCompression::default() }.spec(),
-            ReadParquet { paths: paths.clone(), end: tidemill_connect::InputEnd::Pause }.spec(),
+            ReadParquet { paths: paths.clone(), end: tidemill_io::InputEnd::Pause }.spec(),
         ),
         (
             WriteIpc { path: path.into(), compression: IpcCompression::default() }.spec(),
-            ReadIpc { paths, end: tidemill_connect::InputEnd::Pause }.spec(),
+            ReadIpc { paths, end: tidemill_io::InputEnd::Pause }.spec(),
         ),
     ]
 }

@@ -3,9 +3,9 @@
 use crate::support::*;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use tidemill_connect::{InputEnd, ReadCsv, SourceConnection};
+use tidemill_connect::ReadCsv;
+use tidemill_io::{InputEnd, Next, Source, SourceConnection};
 use tidemill_model::arrow::rows;
-use tidemill_runtime::{Next, Source};
 
 const WAIT: Duration = Duration::from_millis(20);
 /// Far beyond the time in which data is seen.

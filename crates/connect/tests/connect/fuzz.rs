@@ -4,7 +4,7 @@
 use crate::support::*;
 use proptest::prelude::*;
 use std::io::Write;
-use tidemill_connect::Spec;
+use tidemill_io::Spec;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type};
 
 fn scalars() -> Schema {

@@ -4,7 +4,8 @@ use crate::support::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidemill_connect::{Clock, SourceOptions, Spec, SystemClock};
+use tidemill_connect::SystemClock;
+use tidemill_io::{Clock, SourceOptions, Spec};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 
 const MONEY: Type = Type::Decimal { digits: 6, scale: 2 };

@@ -2,13 +2,10 @@
 
 use crate::support::*;
 use std::io::Write;
-use tidemill_connect::{
-    InputEnd, IpcCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, Registry, SinkConnection, SourceConnection,
-    Spec, WriteIpc,
-};
+use tidemill_connect::{IpcCompression, ReadCsv, ReadIpc, ReadJsonl, ReadParquet, WriteIpc, standard_connectors};
+use tidemill_io::{InputEnd, IoFailure, Next, Resumed, SinkConnection, Source, SourceConnection, Spec};
 use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
-use tidemill_runtime::{IoFailure, Next, Resumed, Source};
 
 /// The records and tokens that a run with a state took of a source.
 #[derive(Debug, Default)]
@@ -294,5 +291,5 @@ fn the_last_of_a_source_and_what_cannot_be_followed() {
         ReadJsonl { paths: vec![files.write("a.gz", gzip("{}"))], compression: None, end: InputEnd::Follow }.spec();
     assert!(refusal(&packed, &schema).message.contains("is compressed, and cannot be followed"));
     let spec: Spec = serde_json::from_str(r#"{"kind":"csv","paths":["a.csv"],"end":"follow"}"#).unwrap();
-    assert_eq!(Registry::standard().source(&spec).unwrap().end(), InputEnd::Follow);
+    assert_eq!(standard_connectors().source(&spec).unwrap().end(), InputEnd::Follow);
 }

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-use tidemill_connect::{Compression, ReadCsv, ReadJsonl, Registry, SinkConnection, SourceConnection, Spec, WriteJsonl};
-use tidemill_runtime::Next;
+use tidemill_connect::{Compression, ReadCsv, ReadJsonl, WriteJsonl, standard_connectors};
+use tidemill_io::{Next, SinkConnection, SourceConnection, Spec};
 
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -36,14 +36,9 @@ fn globs_are_sorted_and_files_read_in_order() {
     assert_eq!(take(&csv(files.path("c[1].csv")), &ints(&["a"])).firsts(), [int(4)]);
 
     let paths = vec![files.path("b.csv"), files.path("a*.csv")];
-    let spec = ReadCsv {
-        paths,
-        delimiter: ',',
-        null: String::new(),
-        compression: None,
-        end: tidemill_connect::InputEnd::Pause,
-    }
-    .spec();
+    let spec =
+        ReadCsv { paths, delimiter: ',', null: String::new(), compression: None, end: tidemill_io::InputEnd::Pause }
+            .spec();
     assert_eq!(take(&spec, &ints(&["a"])).firsts(), [3, 1, 2].map(int));
 }
 
@@ -59,11 +54,10 @@ fn what_cannot_be_read_is_refused_by_name() {
     assert!(directory.contains("is a directory"), "{directory}");
     let malformed = refusal(&jsonl(files.path("[")), &schema).message;
     assert!(malformed.contains("glob"), "{malformed}");
-    let none = ReadJsonl { paths: vec![], compression: None, end: tidemill_connect::InputEnd::Pause }.spec();
+    let none = ReadJsonl { paths: vec![], compression: None, end: tidemill_io::InputEnd::Pause }.spec();
     assert!(refusal(&none, &schema).message.contains("no path"));
     let twice =
-        ReadJsonl { paths: vec!["-".into(), "-".into()], compression: None, end: tidemill_connect::InputEnd::Pause }
-            .spec();
+        ReadJsonl { paths: vec!["-".into(), "-".into()], compression: None, end: tidemill_io::InputEnd::Pause }.spec();
     assert!(refusal(&twice, &schema).message.contains("only once"));
 }
 
@@ -179,14 +173,9 @@ fn a_pipe_of_another_schema_fails_when_its_turn_comes() {
     let path = pipe(&files, "live.csv");
     let first = files.write("a.csv", "a\n1\n");
     let paths = vec![first, path.to_str().unwrap().to_owned()];
-    let spec = ReadCsv {
-        paths,
-        delimiter: ',',
-        null: String::new(),
-        compression: None,
-        end: tidemill_connect::InputEnd::Pause,
-    }
-    .spec();
+    let spec =
+        ReadCsv { paths, delimiter: ',', null: String::new(), compression: None, end: tidemill_io::InputEnd::Pause }
+            .spec();
     let schema = ints(&["a"]);
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     // The file's events do not wait for the pipe, which nobody has opened yet.
@@ -204,14 +193,9 @@ fn progress_counts_bytes_on_the_medium() {
     let packed = gzip(&content);
     let total = (packed.len() + content.len()) as u64;
     let paths = vec![files.write("a.csv.gz", packed), files.write("b.csv", content)];
-    let spec = ReadCsv {
-        paths,
-        delimiter: ',',
-        null: String::new(),
-        compression: None,
-        end: tidemill_connect::InputEnd::Pause,
-    }
-    .spec();
+    let spec =
+        ReadCsv { paths, delimiter: ',', null: String::new(), compression: None, end: tidemill_io::InputEnd::Pause }
+            .spec();
     let mut source = open_source(&spec, &schema, &options(1000)).unwrap();
     assert_eq!((source.progress().done, source.progress().total), (0, Some(total)));
     let mut last = 0;
@@ -226,7 +210,7 @@ fn progress_counts_bytes_on_the_medium() {
 #[test]
 fn specs_are_json() {
     let spec: Spec = serde_json::from_str(r#"{"kind":"csv","paths":["a.csv"]}"#).unwrap();
-    assert_eq!(Registry::standard().source(&spec).unwrap().spec(), csv("a.csv"));
+    assert_eq!(standard_connectors().source(&spec).unwrap().spec(), csv("a.csv"));
     assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
 }
 

@@ -7,7 +7,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use std::fs::File;
 use std::sync::Arc;
-use tidemill_connect::{InputEnd, ReadParquet, SourceConnection, Spec};
+use tidemill_connect::ReadParquet;
+use tidemill_io::{InputEnd, SourceConnection, Spec};
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
 /// The Julian day of 1970-01-01.

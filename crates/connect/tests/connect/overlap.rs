@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::tempdir;
-use tidemill_connect::{Named, ReadJsonl, SinkConnection, SourceConnection, WriteJsonl, check_overlap};
+use tidemill_connect::{Named, ReadJsonl, WriteJsonl, check_overlap};
+use tidemill_io::{SinkConnection, SourceConnection};
 
 fn refused(read: &str, written: &str) -> Option<String> {
     let source = ReadJsonl {
         paths: vec!["other.jsonl".into(), read.into()],
         compression: None,
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     };
     let sink = WriteJsonl { path: written.into(), compression: None };
     let inputs = [Named { name: "source 'a'".into(), connection: &source as &dyn SourceConnection }];

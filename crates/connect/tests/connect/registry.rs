@@ -1,18 +1,19 @@
 //! The meaning of specs, and the errors of those that have none.
 
 use crate::support::*;
-use tidemill_connect::{Connector, KindTaken, Registry, Spec, SpecError};
+use tidemill_connect::standard_connectors;
+use tidemill_io::{Connector, KindTaken, Spec, SpecError};
 
 fn spec(text: &str) -> Spec {
     serde_json::from_str(text).unwrap()
 }
 
 fn no_source(text: &str) -> String {
-    Registry::standard().source(&spec(text)).err().unwrap().to_string()
+    standard_connectors().source(&spec(text)).err().unwrap().to_string()
 }
 
 fn no_sink(text: &str) -> String {
-    Registry::standard().sink(&spec(text)).err().unwrap().to_string()
+    standard_connectors().sink(&spec(text)).err().unwrap().to_string()
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn a_wrong_option_is_named() {
 /// The text of a spec in a state does not change, so that states of earlier versions mean the same.
 #[test]
 fn a_connection_writes_the_spec_that_made_it() {
-    let all = Registry::standard();
+    let all = standard_connectors();
     for text in [
         r#"{"compression":"gzip","delimiter":";","kind":"csv","null":"-","paths":["a","b"]}"#,
         r#"{"compression":null,"end":"follow","kind":"jsonl","paths":["-"]}"#,
@@ -68,12 +69,21 @@ fn a_connection_writes_the_spec_that_made_it() {
 
 #[test]
 fn connections_are_shown_to_people() {
-    let all = Registry::standard();
+    let all = standard_connectors();
     let source = |text| all.source(&spec(text)).unwrap().shown();
     assert_eq!(source(r#"{"kind":"csv","paths":["a.csv","-"]}"#), "csv a.csv, standard input");
     assert_eq!(source(r#"{"kind":"generator","columns":[],"events":5}"#), "generator of 5 events");
     assert_eq!(all.sink(&spec(r#"{"kind":"ipc","path":"-"}"#)).unwrap().shown(), "ipc standard output");
     assert_eq!(all.sink(&spec(r#"{"kind":"null"}"#)).unwrap().shown(), "nowhere");
+}
+
+#[test]
+fn kinds_of_others_stand_beside_the_standard_ones() {
+    let mut all = standard_connectors();
+    assert_eq!(all.register(Named("csv")), Err(KindTaken("csv".into())));
+    assert_eq!(all.register(Named("own")), Ok(()));
+    assert!(all.source(&csv("a.csv")).is_ok());
+    assert_eq!(all.source(&spec(r#"{"kind":"own"}"#)).err(), Some(SpecError::NoSource("own".into())));
 }
 
 struct Named(&'static str);
@@ -82,14 +92,4 @@ impl Connector for Named {
     fn kind(&self) -> &str {
         self.0
     }
-}
-
-#[test]
-fn a_kind_is_registered_once() {
-    let mut all = Registry::standard();
-    assert_eq!(all.register(Named("csv")), Err(KindTaken("csv".into())));
-    assert_eq!(all.register(Named("own")), Ok(()));
-    assert_eq!(all.register(Named("own")).unwrap_err().to_string(), "there is a connector 'own' already");
-    assert!(all.source(&csv("a.csv")).is_ok());
-    assert_eq!(all.source(&spec(r#"{"kind":"own"}"#)).err(), Some(SpecError::NoSource("own".into())));
 }

@@ -3,9 +3,10 @@
 use crate::support::*;
 use proptest::prelude::*;
 use tidemill_connect::{
-    Compression, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadParquet, SinkConnection, SourceConnection,
-    Spec, WriteCsv, WriteIpc, WriteJsonl, WriteParquet,
+    Compression, IpcCompression, ParquetCompression, ReadCsv, ReadIpc, ReadParquet, WriteCsv, WriteIpc, WriteJsonl,
+    WriteParquet,
 };
+use tidemill_io::{SinkConnection, SourceConnection, Spec};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
@@ -119,7 +120,7 @@ proptest! {
         let path = files.path("x.csv");
         let null = if delimiter == 'N' { "?" } else { "\\N" };
         let sink = WriteCsv { path: path.clone(), delimiter, null: null.into(), compression: None }.spec();
-        let source = ReadCsv { paths: vec![path], delimiter, null: null.into(), compression: None, end: tidemill_connect::InputEnd::Pause }.spec();
+        let source = ReadCsv { paths: vec![path], delimiter, null: null.into(), compression: None, end: tidemill_io::InputEnd::Pause }.spec();
         same(&back(&sink, &source, &schema, &rows), &rows)?;
     }
 
@@ -145,7 +146,7 @@ proptest! {
         let files = Files::new();
         let path = files.path("x.parquet");
         let sink = WriteParquet { path: path.clone(), compression: [None, Snappy, Lz4, Gzip, Zstd][pick] }.spec();
-        same(&back(&sink, &ReadParquet { paths: vec![path], end: tidemill_connect::InputEnd::Pause }.spec(), &schema, &rows), &rows)?;
+        same(&back(&sink, &ReadParquet { paths: vec![path], end: tidemill_io::InputEnd::Pause }.spec(), &schema, &rows), &rows)?;
     }
 
     #[test]
@@ -154,7 +155,7 @@ proptest! {
         let files = Files::new();
         let path = files.path("x.arrow");
         let sink = WriteIpc { path: path.clone(), compression: [None, Lz4, Zstd][pick] }.spec();
-        same(&back(&sink, &ReadIpc { paths: vec![path], end: tidemill_connect::InputEnd::Pause }.spec(), &schema, &rows), &rows)?;
+        same(&back(&sink, &ReadIpc { paths: vec![path], end: tidemill_io::InputEnd::Pause }.spec(), &schema, &rows), &rows)?;
     }
 }
 

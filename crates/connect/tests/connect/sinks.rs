@@ -2,9 +2,10 @@
 
 use crate::support::*;
 use tidemill_connect::{
-    Compression, IpcCompression, ParquetCompression, ReadCsv, SinkConnection, SourceConnection, Spec, WriteCsv,
-    WriteIpc, WriteJsonl, WriteParquet,
+    Compression, IpcCompression, ParquetCompression, ReadCsv, WriteCsv, WriteIpc, WriteJsonl, WriteParquet,
+    standard_connectors,
 };
+use tidemill_io::{DurableRun, SinkConnection, SourceConnection, Spec};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
 
@@ -117,7 +118,7 @@ fn texts_that_look_like_none_in_csv() {
         delimiter: ',',
         null: "0".into(),
         compression: None,
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
     .spec();
     assert_eq!(take(&source, &schema).rows, rows);
@@ -241,4 +242,24 @@ fn the_null_sink_takes_everything() {
     sink.write(&batch_of(&schema, &[vec![int(1)]])).unwrap();
     sink.flush().unwrap();
     sink.finish().unwrap();
+}
+
+/// A durable run that keeps no files.
+struct Elsewhere;
+
+impl DurableRun for Elsewhere {
+    fn owner(&self) -> &str {
+        "elsewhere"
+    }
+}
+
+#[test]
+fn a_file_is_refused_in_a_durable_run_without_storage_for_files() {
+    let files = Files::new();
+    for (index, spec) in all(&files.path("out")).iter().enumerate() {
+        let sink = standard_connectors().sink(spec).unwrap();
+        let said = sink.open(&everything(), Some(&Elsewhere)).err().map(|failure| failure.message);
+        assert_eq!(said.as_deref(), Some("this durable run has no storage for files"), "{index}");
+        assert!(files.names().is_empty());
+    }
 }

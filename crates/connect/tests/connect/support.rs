@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use tidemill_connect::{
-    Compression, ReadCsv, ReadJsonl, Registry, SinkDurability, SourceConnection, SourceOptions, Spec,
-};
+use tidemill_connect::{Compression, ReadCsv, ReadJsonl, SinkDurability, source_options, standard_connectors};
+use tidemill_io::{BadRecord, IoFailure, Next, Sink, Source, SourceConnection, SourceOptions, Spec};
 use tidemill_model::arrow::rows;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_runtime::{BadRecord, IoFailure, Next, Sink, Source};
 
 /// A directory of files that is removed when it is dropped.
 pub struct Files(pub TempDir);
@@ -84,19 +82,19 @@ pub fn drain(source: &mut dyn Source, schema: &Schema) -> Taken {
 }
 
 pub fn options(batch_rows: usize) -> SourceOptions {
-    SourceOptions { batch_rows, ..SourceOptions::default() }
+    SourceOptions { batch_rows, ..source_options() }
 }
 
 pub fn open_source(spec: &Spec, schema: &Schema, options: &SourceOptions) -> Result<Box<dyn Source>, IoFailure> {
-    Registry::standard().source(spec)?.open(schema, options)
+    standard_connectors().source(spec)?.open(schema, options)
 }
 
 pub fn open_sink(spec: &Spec, schema: &Schema) -> Result<Box<dyn Sink>, IoFailure> {
-    Registry::standard().sink(spec)?.open(schema, None)
+    standard_connectors().sink(spec)?.open(schema, None)
 }
 
 pub fn open_durable_sink(spec: &Spec, schema: &Schema, durable: &SinkDurability) -> Result<Box<dyn Sink>, IoFailure> {
-    Registry::standard().sink(spec)?.open(schema, Some(durable))
+    standard_connectors().sink(spec)?.open(schema, Some(durable))
 }
 
 /// Opens and drains.
@@ -115,13 +113,13 @@ pub fn csv(path: impl Into<String>) -> Spec {
         delimiter: ',',
         null: String::new(),
         compression: None,
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
     .spec()
 }
 
 pub fn jsonl(path: impl Into<String>) -> Spec {
-    ReadJsonl { paths: vec![path.into()], compression: None, end: tidemill_connect::InputEnd::Pause }.spec()
+    ReadJsonl { paths: vec![path.into()], compression: None, end: tidemill_io::InputEnd::Pause }.spec()
 }
 
 pub fn csv_as(path: impl Into<String>, compression: Compression) -> Spec {
@@ -130,7 +128,7 @@ pub fn csv_as(path: impl Into<String>, compression: Compression) -> Spec {
         delimiter: ',',
         null: String::new(),
         compression: Some(compression),
-        end: tidemill_connect::InputEnd::Pause,
+        end: tidemill_io::InputEnd::Pause,
     }
     .spec()
 }

@@ -7,10 +7,10 @@ use crate::inputs::{FromSource, Nothing};
 use crate::replay::LogCutter;
 use crate::splits::{Known, join};
 use std::sync::atomic::Ordering;
+use tidemill_io::{IoFailure, Resumed};
 use tidemill_recovery::{Recovery, Replayed, RunError, SplitName, Start, Taken};
 use tidemill_stages::actor::{Progress, Took};
 use tidemill_stages::gate::Cut;
-use tidemill_stages::io::{IoFailure, Resumed};
 
 /// The interval at which the gate checks whether the run is to stop while a source that had ended is read, nanoseconds.
 const ENDED_POLL: u64 = 20_000_000;

@@ -3,8 +3,8 @@
 use super::Gatherer;
 use crate::cutter::source_failed;
 use crate::splits::{Known, join};
+use tidemill_io::{IoFailure, Source};
 use tidemill_recovery::{JoinedSplit, RunError, Taken};
-use tidemill_stages::io::{IoFailure, Source};
 
 const NEEDS_TIME: &str = "splits are read side by side in the order of event time, and its events have none: declare an \
      event time, or read its files as one stream";

@@ -24,10 +24,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tidemill_durability::CallKey;
+use tidemill_io::SourceBatch;
 use tidemill_plan::TransactionId;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::finish::answers::{Answers, KeyRefused, Outcome};
-use tidemill_stages::io::SourceBatch;
 use tidemill_stages::wiring::InputId;
 
 /// A transaction that can be called.

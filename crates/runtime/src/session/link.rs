@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tidemill_durability::Place;
+use tidemill_io::{IoFailure, Next, Source, SourceBatch};
 use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::{Stream, StreamId};
 use tidemill_recovery::{Kept, Released, SavepointRequest};
@@ -24,7 +25,6 @@ use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::{Bell, Inbox, Outbox, mailbox};
 use tidemill_stages::finish::answers::Answers;
 use tidemill_stages::gate::SourcePosition;
-use tidemill_stages::io::{IoFailure, Next, Source, SourceBatch};
 
 /// The number of messages that a session may be ahead of the gate.
 const MESSAGES_AHEAD: usize = 64;

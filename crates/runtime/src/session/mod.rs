@@ -38,6 +38,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tidemill_durability::{Bug, Course, Place, Planted, Position, Savepoint, StateError};
+use tidemill_io::SourceBatch;
 use tidemill_model::Schema;
 use tidemill_model::arrow::arrow_schema;
 use tidemill_model::civil::time_text;
@@ -46,7 +47,6 @@ use tidemill_recovery::{Control, RunError, SavepointRequest, Savepoints};
 use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::Bell;
 use tidemill_stages::environment::{Environment, Joined};
-use tidemill_stages::io::SourceBatch;
 
 /// The interval at which one who waits for the end of a run looks around.
 const TICK: Duration = Duration::from_millis(50);

@@ -19,13 +19,14 @@ use std::time::Duration;
 use tidemill_audit::Walk;
 use tidemill_durability::{Identity, OpenState, Planted, StateDirectory};
 use tidemill_histories::{History, Random, is_of_calls, same_rows};
+use tidemill_io::{IoFailure, Sink, Source};
 use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Plan, Program, Stream, StreamId, TransactionId, analyze};
 use tidemill_reference::{NextEvent, Reference};
 use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, IoFailure, Logging, Options, Request, RunError, SentSource, Session,
-    SessionError, Sink, Source, Summary,
+    Durability, DurabilityOptions, Engine, Logging, Options, Request, RunError, SentSource, Session, SessionError,
+    Summary,
 };
 use tidemill_sim::SimStorage;
 

@@ -11,13 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_connect::System;
 use tidemill_histories::Random;
+use tidemill_io::{IoFailure, Next, Resumed, Sink, Source, SourceBatch};
 use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
 use tidemill_plan::Origin;
-use tidemill_runtime::{
-    Control, DurabilityOptions, Engine, EpochSize, IoFailure, Next, Options, Request, Resumed, RunError, Sink, Source,
-    SourceBatch, Summary,
-};
+use tidemill_runtime::{Control, DurabilityOptions, Engine, EpochSize, Options, Request, RunError, Summary};
 use tidemill_sim::{Fault, SimStorage};
 
 /// A wait that exceeds this is considered endless.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tidemill_connect::System;
 use tidemill_durability::{Bug, Fit, Identity, OpenState, Planted, Recorded, StateDirectory};
 use tidemill_histories::Random;
+use tidemill_io::{Sink, Source};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{ColumnType, Schema, Type, Value};
 use tidemill_plan::build::{Block, PlanBuilder, SourceBuilder, cell, event, late, named};
@@ -26,7 +27,7 @@ use tidemill_plan::{
 };
 use tidemill_runtime::{
     Answered, Durability, DurabilityOptions, Engine, Logging, Options, ReplyTo, Request, RequestKey, RunError,
-    SentSource, Session, SessionError, Sink, Source, When, state_rows,
+    SentSource, Session, SessionError, When, state_rows,
 };
 use tidemill_sim::SimStorage;
 

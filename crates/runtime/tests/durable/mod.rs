@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use tidemill_connect::System;
 use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_histories::{DataShape, History, PlanSize, Random, random_data, random_plan};
+use tidemill_io::{IoFailure, Next, Recovered, Resumed, Sink, Source, SourceBatch, SourceProgress};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, cell, event, named};
 use tidemill_plan::{Origin, Program, Stream, TableId};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, Environment, IoFailure, Joined, Next, Options, Recovered, Request,
-    Resumed, RunError, Sink, Source, SourceBatch, SourceProgress, Summary,
+    Control, Durability, DurabilityOptions, Engine, Environment, Joined, Options, Request, RunError, Summary,
 };
 use tidemill_sim::{Fault, SimStorage};
 

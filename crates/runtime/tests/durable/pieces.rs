@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidemill_histories::{DataShape, History, Random, mixed_plan, random_data};
+use tidemill_io::{IoFailure, Next, Source, SourceBatch};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::PlanBuilder;
-use tidemill_runtime::{DurabilityOptions, Engine, IoFailure, Next, Options, Source, SourceBatch, Summary};
+use tidemill_runtime::{DurabilityOptions, Engine, Options, Summary};
 use tidemill_sim::SimStorage;
 
 const DATA_PER_PLAN: u64 = 10;

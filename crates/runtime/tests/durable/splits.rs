@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_histories::{History, Random};
+use tidemill_io::{BadRecord, IoFailure, Next, Resumed, Source, Splits};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Place, Schema, Type, Value};
 use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, SourceBuilder, cell, event, literal, named};
 use tidemill_reference::order::{Clock, Order, SplitInput, What};
-use tidemill_runtime::{BadRecord, Control, DurabilityOptions, Engine, IoFailure, Next, Resumed, Source, Splits};
+use tidemill_runtime::{Control, DurabilityOptions, Engine};
 use tidemill_sim::SimStorage;
 
 /// Runs over one state whose input grows.

@@ -23,11 +23,12 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_histories::{Random, same_rows};
+use tidemill_io::{IoFailure, Next, Sink, Source, Splits};
 use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{Origin, Program, TableId, analyze};
 use tidemill_reference::Reference;
-use tidemill_runtime::{Engine, EpochSize, IoFailure, Next, Options, Request, Sink, Source, Splits};
+use tidemill_runtime::{Engine, EpochSize, Options, Request};
 
 /// Programs that are tried; each with as many data.
 const PROGRAMS: u64 = 120;

@@ -12,14 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemill_connect::{Disk, System};
 use tidemill_durability::{Identity, OpenState, StateDirectory};
+use tidemill_io::{IoFailure, Next, Source, SourceBatch};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named};
 use tidemill_plan::{Plan, WindowDef, analyze};
-use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, EpochSize, IoFailure, MemorySummary, Next, Options, Request, Source,
-    SourceBatch,
-};
+use tidemill_runtime::{Durability, DurabilityOptions, Engine, EpochSize, MemorySummary, Options, Request};
 
 /// Counts the bytes that are allocated. Rows and indexes are not included: they are in memory mappings.
 struct Counting;

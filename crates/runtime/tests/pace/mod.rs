@@ -4,11 +4,12 @@ use crate::support::Kept;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_connect::System;
+use tidemill_io::{IoFailure, Next, Sink, Source, SourceBatch};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::analyze;
 use tidemill_plan::build::{PlanBuilder, cell, committed, event, named};
-use tidemill_runtime::{Engine, Environment, IoFailure, Next, Options, Request, Sink, Source, SourceBatch, Summary};
+use tidemill_runtime::{Engine, Environment, Options, Request, Summary};
 
 const EVENTS: usize = 6_000_000;
 const BATCH: usize = 16_384;

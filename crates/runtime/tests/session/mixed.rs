@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_histories::History;
+use tidemill_io::{Sink, Source};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::Plan;
 use tidemill_plan::build::{PlanBuilder, TransactionBuilder, cell, event, named};
-use tidemill_runtime::{
-    Engine, EpochSize, Followed, Options, Request, RunError, SentSource, Session, Sink, Slow, Source,
-};
+use tidemill_runtime::{Engine, EpochSize, Followed, Options, Request, RunError, SentSource, Session, Slow};
 
 /// Both sources write the last number that came to a row, and give the one before.
 fn plan() -> Plan {

@@ -14,12 +14,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_connect::System;
 use tidemill_histories::{DataShape, History, Random, mixed_plan, random_data, same_rows};
+use tidemill_io::Sink;
 use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program, StreamId};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Durability, Engine, Followed, Following, Logging, Options, Request, SentSource, Session, SessionError, Sink, Slow,
+    Durability, Engine, Followed, Following, Logging, Options, Request, SentSource, Session, SessionError, Slow,
     Summary,
 };
 

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use tidemill_connect::System;
 use tidemill_durability::{Identity, OpenState, StateDirectory};
 use tidemill_histories::Random;
+use tidemill_io::{IoFailure, Recovered, Sink};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, committed, event, named};
 use tidemill_plan::{Program, analyze};
 use tidemill_runtime::{
-    Answered, Durability, DurabilityOptions, Engine, EpochSize, IoFailure, Logging, Options, Outcome, Recovered,
-    ReplyTo, Request, RequestKey, RunError, SentSource, Session, SessionError, Sink, When,
+    Answered, Durability, DurabilityOptions, Engine, EpochSize, Logging, Options, Outcome, ReplyTo, Request,
+    RequestKey, RunError, SentSource, Session, SessionError, When,
 };
 use tidemill_sim::{Fault, SimStorage};
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_connect::System;
 use tidemill_histories::{History, same_rows};
+use tidemill_io::{IoFailure, Next, Sink, Source, SourceBatch};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Value};
 use tidemill_plan::{OriginDef, Plan, Program, SinkDef, StmtNode, StreamRef, analyze};
 use tidemill_reference::Reference;
 use tidemill_runtime::{
-    Bell, Cutter, Engine, Environment, IoFailure, Joined, Next, Options, Request, Run, Sink, Source, SourceBatch,
-    Summary, epoch_record_schema,
+    Bell, Cutter, Engine, Environment, Joined, Options, Request, Run, Summary, epoch_record_schema,
 };
 
 /// Batches in memory, cut to size.

@@ -17,9 +17,10 @@ use crate::savepoints::{BUSY, NoSavepoint};
 use crate::users::Right;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tidemill_io::BadRecord;
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Value};
-use tidemill_runtime::{BadRecord, RequestKey};
+use tidemill_runtime::RequestKey;
 use tokio::sync::oneshot;
 
 /// The most statements and portals of a connection.

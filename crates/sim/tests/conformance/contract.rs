@@ -14,7 +14,7 @@ use crate::subjects::{Subject, batch, is_large, large};
 use std::path::Path;
 use tidemill_durability::{Planted, Storage};
 use tidemill_histories::Random;
-use tidemill_runtime::{IoFailure, Recovered, Sink};
+use tidemill_io::{IoFailure, Recovered, Sink};
 use tidemill_sim::{Call, Fault, SimStorage};
 
 /// Epochs in a script.

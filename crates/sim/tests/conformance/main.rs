@@ -1,4 +1,4 @@
-//! Every sink there is, held to the contract of [`tidemill_runtime::Sink`] on simulated files: a fault
+//! Every sink there is, held to the contract of [`tidemill_io::Sink`] on simulated files: a fault
 //! of every kind at every call that it makes, and each bug that can be planted in it is found.
 //!
 //! `TIDEMILL_SINK_SEEDS` sets how many scripts each sink goes through (2), `TIDEMILL_SEED` the first.
@@ -15,7 +15,7 @@ use std::env::var;
 use std::path::Path;
 use subjects::{Subject, subjects};
 use tidemill_durability::{Bug, Planted, read_all, replace};
-use tidemill_runtime::{Recovered, Sink};
+use tidemill_io::{Recovered, Sink};
 use tidemill_sim::{Call, Fault, Operation, SimStorage};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -267,12 +267,12 @@ fn unnamed(subject: &Subject, finished: &dyn Fn() -> SimStorage) -> SimStorage {
 fn sinks_that_forget_say_so() {
     struct Shown(Vec<usize>);
     impl Sink for Shown {
-        fn write(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), tidemill_runtime::IoFailure> {
+        fn write(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), tidemill_io::IoFailure> {
             self.0.push(batch.num_rows());
             Ok(())
         }
 
-        fn finish(self: Box<Self>) -> Result<(), tidemill_runtime::IoFailure> {
+        fn finish(self: Box<Self>) -> Result<(), tidemill_io::IoFailure> {
             Ok(())
         }
     }

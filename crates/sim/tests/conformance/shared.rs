@@ -7,10 +7,10 @@
 use crate::subjects::{RECORD, batch, read_jsonl, schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_connect::{SinkConnection, SinkDurability, WriteJsonl};
+use tidemill_connect::{SinkDurability, WriteJsonl};
 use tidemill_durability::{Bug, Planted, Storage};
 use tidemill_histories::Random;
-use tidemill_runtime::{IoFailure, Recovered, Sink};
+use tidemill_io::{IoFailure, Recovered, Sink, SinkConnection};
 use tidemill_sim::{Call, Fault, SimStorage};
 
 const SINKS: usize = 3;

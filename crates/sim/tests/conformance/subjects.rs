@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkConnection, SinkDurability};
+use tidemill_connect::{Compression, IpcCompression, ParquetCompression, SinkDurability};
 use tidemill_connect::{WriteCsv, WriteIpc, WriteJsonl, WriteNull, WriteParquet};
 use tidemill_durability::Planted;
+use tidemill_io::{IoFailure, Sink, SinkConnection};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Schema, Type, Value};
-use tidemill_runtime::{IoFailure, Sink};
 use tidemill_sim::SimStorage;
 
 /// The least value that is large: its row has more text than a sink keeps in memory.

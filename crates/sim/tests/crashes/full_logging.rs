@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_durability::{Bug, Planted, StateDirectory, Storage};
 use tidemill_histories::{DataShape, History as Subjects, PlanSize, random_data, random_plan};
+use tidemill_io::Recovered;
 use tidemill_plan::{Program, analyze};
-use tidemill_runtime::{Engine, EpochSize, History, Logging, Recovered, RunError};
+use tidemill_runtime::{Engine, EpochSize, History, Logging, RunError};
 use tidemill_sim::{Fault, SimStorage};
 
 const PLANS: u64 = 12;

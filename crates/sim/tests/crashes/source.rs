@@ -3,9 +3,10 @@
 use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_io::{IoFailure, Next, Resumed, Source, SourceBatch};
 use tidemill_model::arrow::batch_of;
 use tidemill_model::{Schema, Value};
-use tidemill_runtime::{Control, IoFailure, Next, Resumed, Source, SourceBatch};
+use tidemill_runtime::Control;
 
 /// The place from which a source continues in another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

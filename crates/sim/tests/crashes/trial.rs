@@ -8,17 +8,18 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_audit::{prove, verify};
-use tidemill_connect::{Patience, Patient, SinkConnection, SinkDurability, WriteJsonl};
+use tidemill_connect::{Patience, Patient, SinkDurability, WriteJsonl};
 use tidemill_durability::{
     Bug, Head, Identity, OpenState, Planted, Recorded, StateDirectory, StateError, Storage, read_all,
 };
 use tidemill_histories::{History, Random};
+use tidemill_io::{IoFailure, Sink, SinkConnection, Source};
 use tidemill_model::Schema;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Origin, Program, TableId};
 use tidemill_runtime::{
-    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, IoFailure, Options, Policy, Request,
-    RunError, Scheduling, Sink, Source, Summary, Sync,
+    Control, Durability, DurabilityOptions, Engine, Environment, EpochSize, Options, Policy, Request, RunError,
+    Scheduling, Summary, Sync,
 };
 use tidemill_sim::{Fault, SimEnvironment, SimStorage, SimulatedClock, SteppedEnvironment, Trace, step_through};
 

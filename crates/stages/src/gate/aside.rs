@@ -8,9 +8,9 @@
 use crate::epoch::Epoch;
 use crate::gate::Gate;
 use crate::gate::queue::{Queue, SplitPlace};
-use crate::io::BadRecord;
 use arrow_array::RecordBatch;
 use arrow_select::interleave::interleave_record_batch;
+use tidemill_io::BadRecord;
 
 /// The late and bad records of a split that no epoch has taken, in order.
 #[derive(Clone, Debug, Default)]

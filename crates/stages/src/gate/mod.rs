@@ -37,7 +37,7 @@ pub use crate::gate::marks::SplitMark;
 use crate::gate::queue::{Queue, Segment, SplitPlace};
 use crate::gate::sent::{SentOrder, SourceRun};
 pub use crate::gate::standing::Standing;
-use crate::io::SourceBatch;
+use tidemill_io::SourceBatch;
 use tidemill_plan::{Origin, Program, StreamId};
 
 /// The position of a source.

@@ -2,7 +2,6 @@
 
 use crate::gate::aside::Aside;
 use crate::gate::late;
-use crate::io::BadRecord;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
@@ -11,6 +10,7 @@ use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tidemill_io::BadRecord;
 use tidemill_model::{Type, least_time};
 
 /// Segments smaller than this are joined into one batch if an epoch takes several.

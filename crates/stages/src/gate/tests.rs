@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::due::DueCut;
-use crate::io::BadRecord;
 use crate::wiring::Wiring;
 use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use tidemill_compile::Code;
 use tidemill_histories::Random;
+use tidemill_io::BadRecord;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::analyze;

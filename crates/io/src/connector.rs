@@ -4,80 +4,10 @@
 //! connection says what is known before it is opened (which files it touches), and opens. What the open one promises
 //! is said by the [`Source`] ([`Source::replays`], [`Source::token`], [`Source::outlook`]) or [`Sink`]
 //! ([`Sink::recover`]) itself.
-//!
-//! A connector of your own, for use beside the standard ones:
-//!
-//! ```
-//! use arrow_array::RecordBatch;
-//! use serde::{Deserialize, Serialize};
-//! use tidemill_connect::{Connector, Registry, SinkConnection, SinkDurability, Spec, SpecError};
-//! use tidemill_model::Schema;
-//! use tidemill_runtime::{IoFailure, Sink};
-//!
-//! /// Prints how many events each epoch has.
-//! #[derive(Serialize, Deserialize)]
-//! #[serde(deny_unknown_fields)]
-//! struct PrintCount {
-//!     label: String,
-//! }
-//!
-//! impl SinkConnection for PrintCount {
-//!     fn spec(&self) -> Spec {
-//!         Spec::of("count", self)
-//!     }
-//!
-//!     fn open(&self, _: &Schema, _: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure> {
-//!         Ok(Box::new(Counter { label: self.label.clone(), events: 0 }))
-//!     }
-//! }
-//!
-//! struct Counter {
-//!     label: String,
-//!     events: usize,
-//! }
-//!
-//! impl Sink for Counter {
-//!     fn write(&mut self, batch: &RecordBatch) -> Result<(), IoFailure> {
-//!         self.events += batch.num_rows();
-//!         Ok(())
-//!     }
-//!
-//!     fn flush(&mut self) -> Result<(), IoFailure> {
-//!         println!("{}: {}", self.label, std::mem::take(&mut self.events));
-//!         Ok(())
-//!     }
-//!
-//!     fn finish(mut self: Box<Self>) -> Result<(), IoFailure> {
-//!         self.flush()
-//!     }
-//! }
-//!
-//! struct Count;
-//!
-//! impl Connector for Count {
-//!     fn kind(&self) -> &str {
-//!         "count"
-//!     }
-//!
-//!     fn sink(&self, spec: &Spec) -> Result<Box<dyn SinkConnection>, SpecError> {
-//!         Ok(Box::new(spec.read::<PrintCount>()?))
-//!     }
-//! }
-//!
-//! let mut connectors = Registry::standard();
-//! connectors.register(Count)?;
-//! let spec: Spec = serde_json::from_str(r#"{"kind": "count", "label": "transfers"}"#)?;
-//! assert_eq!(connectors.sink(&spec)?.spec(), spec);
-//!
-//! let wrong: Spec = serde_json::from_str(r#"{"kind": "count", "label": 7}"#)?;
-//! let message = connectors.sink(&wrong).err().unwrap().to_string();
-//! assert!(message.starts_with("count, option 'label': invalid type"), "{message}");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
-use crate::{InputEnd, SinkDurability, SourceOptions, Spec, SpecError};
+use crate::{InputEnd, IoFailure, Sink, Source, SourceOptions, Spec, SpecError};
+use std::any::Any;
 use tidemill_model::Schema;
-use tidemill_runtime::{IoFailure, Sink, Source};
 
 /// A kind of place that events come from, or results go to, or both.
 pub trait Connector: Send + Sync {
@@ -144,7 +74,7 @@ pub trait SinkConnection: Send + Sync {
 
     /// Opens it for events of `schema`: for a run without a state, or for a durable run, where the sink keeps the
     /// contract of [`Sink`] as far as it can.
-    fn open(&self, schema: &Schema, durable: Option<&SinkDurability>) -> Result<Box<dyn Sink>, IoFailure>;
+    fn open(&self, schema: &Schema, durable: Option<&dyn DurableRun>) -> Result<Box<dyn Sink>, IoFailure>;
 
     /// Returns the file that it writes, or `-` for standard output. No source of the same run may read it.
     fn path(&self) -> Option<&str> {
@@ -156,6 +86,12 @@ pub trait SinkConnection: Send + Sync {
         let path = self.path().map(|path| if path == "-" { "standard output" } else { path });
         [&self.spec().kind, path.unwrap_or_default()].join(" ").trim_end().to_owned()
     }
+}
+
+/// A durable run, as its sinks see it. Sinks that share more in it know its type.
+pub trait DurableRun: Any + Send + Sync {
+    /// Returns the name of the state whose epochs are counted: an output of another state is begun anew.
+    fn owner(&self) -> &str;
 }
 
 /// The unit of a source's progress.

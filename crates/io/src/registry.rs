@@ -1,10 +1,11 @@
 //! Which connectors there are.
 
-use crate::{Connector, SinkConnection, SourceConnection, Spec, SpecError, connectors};
+use crate::{Connector, SinkConnection, SourceConnection, Spec, SpecError};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Connectors by kind.
+#[derive(Default)]
 pub struct Registry {
     connectors: BTreeMap<String, Box<dyn Connector>>,
 }
@@ -22,10 +23,9 @@ impl fmt::Display for KindTaken {
 impl std::error::Error for KindTaken {}
 
 impl Registry {
-    /// Makes a registry with the connectors of this crate.
-    pub fn standard() -> Registry {
-        let of_kind = |connector: Box<dyn Connector>| (connector.kind().to_owned(), connector);
-        Registry { connectors: connectors::standard().into_iter().map(of_kind).collect() }
+    /// Makes a registry without connectors.
+    pub fn new() -> Registry {
+        Registry::default()
     }
 
     /// Adds a connector. States record specs by kind, so a kind means the same for ever: none is replaced.

@@ -1,13 +1,13 @@
 //! The specification of a source or sink: plain data, written by the front ends as JSON and kept in states. A
 //! [`crate::Registry`] makes a connection of it.
 
+use crate::IoFailure;
 use serde::de::DeserializeOwned;
 use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::fmt;
-use tidemill_runtime::IoFailure;
 
 /// A connector's kind and its options, as one JSON object: `{"kind": "csv", "paths": ["a.csv"]}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
