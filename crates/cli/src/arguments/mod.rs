@@ -140,7 +140,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
-    /// The state directory. No process may be using it.
+    /// The state directory. A run may go on with it meanwhile.
     #[arg(value_name = "DIR")]
     pub state: PathBuf,
     /// Begin at this savepoint.

@@ -68,7 +68,7 @@ pub enum SavepointCommand {
     /// Write each table of a savepoint to a Parquet file.
     #[command(after_help = "Example:\n  tidemill savepoint export ./state monday ./tables")]
     Export {
-        /// The state directory. No process may be using it.
+        /// The state directory. A run may go on with it meanwhile.
         #[arg(value_name = "DIR")]
         state: PathBuf,
         /// The savepoint.
@@ -101,7 +101,7 @@ pub enum TxnCommand {
     /// wrote and emitted, and why one aborted.
     #[command(after_help = SHOW_HELP)]
     Show {
-        /// The state directory. No process may be using it.
+        /// The state directory. A run may go on with it meanwhile.
         #[arg(value_name = "DIR")]
         state: PathBuf,
         /// The event.

@@ -29,7 +29,7 @@ pub enum UserCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Remove a user from a file. Connections that are open go on.
+    /// Remove a user from a file. A server that runs lets the user in no more.
     #[command(after_help = "Example:\n  tidemill user remove users.json shop")]
     Remove {
         /// The file of users.
