@@ -10,7 +10,7 @@ Ctrl-C ends it, with the exit code 130.
 
 Examples:
   tidemill tail ./state transfer.committed
-  tidemill tail http://127.0.0.1:8740 transfer.committed --after 7.12";
+  tidemill tail http://127.0.0.1:8740 transfer.committed --after 7.12@00c0ffee00c0ffee";
 
 pub const TABLE_HELP: &str = "\
 Of a state, the rows are those after the last epoch that is known to be durable; a run may go on with it meanwhile.
@@ -47,7 +47,7 @@ pub struct TailArguments {
     /// The stream, such as transfer.committed.
     #[arg(value_name = "STREAM")]
     stream: String,
-    /// Begin after this place: an epoch of a state, a position of a server such as 7.12.
+    /// Begin after this place: an epoch of a state, a position of a server such as 7.12@00c0ffee00c0ffee.
     #[arg(long, value_name = "PLACE")]
     after: Option<String>,
     /// For a state: go on with what a run adds to the log. A server is always followed.
