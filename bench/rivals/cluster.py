@@ -58,8 +58,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, binaries: Path) -> Iterator[Cluster]:
-    """A server in a new folder, which speaks over a local socket in it and over loopback, and is removed at the end."""
+def cluster(folder: Path, binaries: Path, *settings: str) -> Iterator[Cluster]:
+    """A server in a new folder, which speaks over a local socket in it and over loopback, and is removed at the end.
+
+    ``settings`` are written as in its configuration: ``shared_buffers=1GB``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(dir=folder)).resolve()
     # It refuses to run as root.
@@ -73,6 +76,7 @@ def cluster(folder: Path, binaries: Path) -> Iterator[Cluster]:
     try:
         own.run(binaries / "initdb", "-D", data, "-A", "trust", "-U", "ledger", "--no-sync")
         options = f"-k {place} -c listen_addresses=127.0.0.1 -p {port}"
+        options += "".join(f" -c {setting}" for setting in settings)
         own.run(binaries / "pg_ctl", "-D", data, "-w", "-l", place / "log", "-o", options, "start")
         try:
             yield own
