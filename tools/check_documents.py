@@ -40,7 +40,7 @@ OWN = {"check_documents.py", "test_documents.py"}
 # Names that others define, by reason.
 FOREIGN = {
     "the operating system": ["flock", "noauto_da_alloc"],
-    "libraries of others": ["try_lock", "SyntaxError", "DeprecationWarning", "redb", "fjall"],
+    "libraries of others": ["try_lock", "SyntaxError", "DeprecationWarning", "redb", "fjall", "jsonwebtoken"],
     "the first line of a manifest": ["tidemill state"],
     "SQL that is answered": ["tidemill_epoch"],
     "variables that are made of the names of options": ["TIDEMILL_CONFIG", "TIDEMILL_SEED_FROM", "TIDEMILL_STATE"],

@@ -9,7 +9,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_server::{Launch, Limits, PlainMetric, ServeOptions, TlsFiles};
+use tidemill_server::{
+    ClientCertificates, JwtOptions, Launch, Limits, PlainMetric, ServeOptions, TlsFiles, WithoutCertificate,
+};
 
 /// A server.
 #[pyclass(frozen, module = "tidemill._native")]
@@ -88,6 +90,8 @@ pub fn serve(
     postgres_port: Option<u16>,
     users: Option<PathBuf>,
     tls: Option<(PathBuf, PathBuf)>,
+    clients: Option<(PathBuf, bool)>,
+    jwt: Option<(PathBuf, String, String)>,
     insecure: bool,
     limits: GivenLimits,
     launch: Option<GivenLaunch>,
@@ -95,8 +99,13 @@ pub fn serve(
     let limits = limits.limits()?;
     let session = session.get().session.clone();
     let served = session.clone();
-    let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key });
-    let options = ServeOptions { host, port, postgres_port, users, tls, insecure, limits };
+    let clients = clients.map(|(authority, is_required)| {
+        let without = if is_required { WithoutCertificate::IsRefused } else { WithoutCertificate::IsAsked };
+        ClientCertificates { authority, without }
+    });
+    let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, clients });
+    let jwt = jwt.map(|(keys, issuer, audience)| JwtOptions { keys, issuer, audience });
+    let options = ServeOptions { host, port, postgres_port, users, jwt, tls, insecure, limits };
     let started = py.detach(|| tidemill_server::Server::start_with(served, options, launch_of(launch)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;
     Ok(Server { server, session })

@@ -142,6 +142,8 @@ def serve(
     postgres_port: int | None,
     users: str | None,
     tls: tuple[str, str] | None,
+    clients: tuple[str, bool] | None,
+    jwt: tuple[str, str, str] | None,
     insecure: bool,
     limits: Mapping[str, float],
     launch: tuple[str, list[str], dict[str, str]] | None,

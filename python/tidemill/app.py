@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from . import _engine, ir
 from ._engine import COLLECT, SENT, Input, Job, Outcome, Output, declaration, is_same_output
@@ -806,6 +806,11 @@ class App:
         users: str | os.PathLike[str] | None = None,
         tls_cert: str | os.PathLike[str] | None = None,
         tls_key: str | os.PathLike[str] | None = None,
+        tls_client_ca: str | os.PathLike[str] | None = None,
+        tls_client: Literal["optional", "required"] = "optional",
+        jwt_keys: str | os.PathLike[str] | None = None,
+        jwt_issuer: str | None = None,
+        jwt_audience: str | None = None,
         insecure: bool = False,
         telemetry: bool = False,
         quiet: bool = False,
@@ -822,8 +827,27 @@ class App:
         encrypted. Addresses that other machines reach need both, unless ``insecure`` allows them without. ``telemetry``
         sends what the server counts by OpenTelemetry. Raises what ``start`` raises, and ``RunError`` where the address
         cannot be served, or where OpenTelemetry's SDK is missing.
+
+        With ``tls_client_ca``, the certificates of authorities, a client's certificate says which of the users it is by
+        its common name; ``tls_client="required"`` refuses clients without. With ``jwt_keys``, a JWKS, JWTs of
+        ``jwt_issuer`` for ``jwt_audience`` say it by ``sub``.
         """
-        place = Place(host, port, postgres, postgres_port, users, tls_cert, tls_key, insecure, telemetry)
+        place = Place(
+            host,
+            port,
+            postgres,
+            postgres_port,
+            users,
+            tls_cert,
+            tls_key,
+            tls_client_ca,
+            tls_client,
+            jwt_keys,
+            jwt_issuer,
+            jwt_audience,
+            insecure,
+            telemetry,
+        )
         return serve(self, place, quiet, options)
 
     def _keep(self, outcome: Outcome) -> None:

@@ -25,6 +25,9 @@ __all__ = ["AsyncClient", "AsyncStreaming", "Client", "Streaming", "connect"]
 
 T = TypeVar("T")
 
+CertificateFiles = tuple[str | os.PathLike[str], str | os.PathLike[str]]
+"""A certificate of the client in PEM, and its key."""
+
 _SILENT_MAX = 30.0
 """Seconds after which a connection is not used again: the server closes silent ones."""
 
@@ -55,10 +58,11 @@ class Client:
         timeout: float | None = None,
         token: str | None = None,
         ca: str | os.PathLike[str] | None = None,
+        cert: CertificateFiles | None = None,
     ) -> None:
         self._place = _place(url)
-        self._ca = ca
-        self._tls = _tls(self._place, ca)
+        self._ca, self._cert = ca, cert
+        self._tls = _tls(self._place, ca, cert)
         self._url, self._timeout = url, timeout
         self._token = token
         self._own = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -79,7 +83,7 @@ class Client:
         self.close()
 
     async def __aenter__(self) -> AsyncClient:
-        self._asynchronous = AsyncClient(self._url, self._timeout, token=self._token, ca=self._ca)
+        self._asynchronous = AsyncClient(self._url, self._timeout, token=self._token, ca=self._ca, cert=self._cert)
         return self._asynchronous
 
     async def __aexit__(
@@ -360,9 +364,10 @@ class AsyncClient:
         connections_max: int = 64,
         token: str | None = None,
         ca: str | os.PathLike[str] | None = None,
+        cert: CertificateFiles | None = None,
     ) -> None:
         self._place = _place(url)
-        self._tls = _tls(self._place, ca)
+        self._tls = _tls(self._place, ca, cert)
         self._url, self._timeout = url, timeout
         self._own = {"Host": self._place.netloc} | ({} if token is None else {"Authorization": f"Bearer {token}"})
         self._free: list[tuple[float, _Connection]] = []
@@ -669,14 +674,16 @@ def connect(
     timeout: float | None = None,
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
+    cert: CertificateFiles | None = None,
 ) -> Client:
     """A client of the application that is served at ``url``, such as ``http://127.0.0.1:8740``.
 
     With ``async with tm.connect(url) as client`` its methods are awaited. ``timeout``: seconds that an answer may take.
-    ``token``: the user's secret, where the server asks who one is (``tidemill user add``).
+    ``token``: the user's secret, where the server asks who one is (``tidemill user add``), or a JWT.
     ``ca``: of a server with TLS, a file in PEM with the certificates that are trusted, if not those of the system.
+    ``cert``: the files in PEM of a certificate that says who one is, and of its key.
     """
-    return Client(url, timeout, token, ca)
+    return Client(url, timeout, token, ca, cert)
 
 
 def _given(event: Mapping[str, Any] | None, fields: dict[str, Any]) -> Mapping[str, Any]:
@@ -699,13 +706,20 @@ def _port(place: SplitResult) -> int:
     return place.port or (443 if place.scheme == "https" else 80)
 
 
-def _tls(place: SplitResult, ca: str | os.PathLike[str] | None) -> ssl.SSLContext | None:
+def _tls(place: SplitResult, ca: str | os.PathLike[str] | None, cert: CertificateFiles | None) -> ssl.SSLContext | None:
     if place.scheme != "https":
         return None
     try:
-        return ssl.create_default_context(cafile=ca)
+        context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise RunError(f"cannot read the certificates in {os.fspath(ca or '')!r}: {error}") from None
+    if cert is not None:
+        try:
+            context.load_cert_chain(*cert)
+        except (OSError, ssl.SSLError) as error:
+            files = " and ".join(repr(os.fspath(file)) for file in cert)
+            raise RunError(f"cannot use the certificate and key in {files}: {error}") from None
+    return context
 
 
 def _unreachable(url: str, error: object) -> RunError:

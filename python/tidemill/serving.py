@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._engine import NativeServer
 from .errors import PlanError
@@ -118,6 +118,11 @@ class Place:
     users: str | os.PathLike[str] | None
     tls_cert: str | os.PathLike[str] | None
     tls_key: str | os.PathLike[str] | None
+    tls_client_ca: str | os.PathLike[str] | None
+    tls_client: Literal["optional", "required"]
+    jwt_keys: str | os.PathLike[str] | None
+    jwt_issuer: str | None
+    jwt_audience: str | None
     insecure: bool
     telemetry: bool
 
@@ -138,6 +143,11 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
                 users=place.users,
                 tls_cert=place.tls_cert,
                 tls_key=place.tls_key,
+                tls_client_ca=place.tls_client_ca,
+                tls_client=place.tls_client,
+                jwt_keys=place.jwt_keys,
+                jwt_issuer=place.jwt_issuer,
+                jwt_audience=place.jwt_audience,
                 insecure=place.insecure,
                 telemetry=place.telemetry,
                 **asdict(limits),

@@ -298,6 +298,11 @@ class Session:
         users: str | os.PathLike[str] | None = None,
         tls_cert: str | os.PathLike[str] | None = None,
         tls_key: str | os.PathLike[str] | None = None,
+        tls_client_ca: str | os.PathLike[str] | None = None,
+        tls_client: Literal["optional", "required"] = "optional",
+        jwt_keys: str | os.PathLike[str] | None = None,
+        jwt_issuer: str | None = None,
+        jwt_audience: str | None = None,
         insecure: bool = False,
         telemetry: bool = False,
         **limits: float,
@@ -312,6 +317,10 @@ class Session:
         the address cannot be served: one that other machines reach needs users and a certificate, or ``insecure=True``.
         With ``telemetry``, what the server counts is sent by OpenTelemetry, to where its environment variables say;
         ``RunError`` where its SDK is missing.
+
+        With ``tls_client_ca``, the certificates of authorities, a client's certificate says which of the users it is by
+        its common name; ``tls_client="required"`` refuses clients without. With ``jwt_keys``, a JWKS, JWTs of
+        ``jwt_issuer`` for ``jwt_audience`` say it by ``sub``.
         """
         wanted, others = Limits.of(limits)
         if others:
@@ -321,9 +330,31 @@ class Session:
         if (tls_cert is None) != (tls_key is None):
             raise PlanError("a certificate comes with its key", "give both tls_cert= and tls_key=")
         tls = None if tls_cert is None or tls_key is None else (os.fspath(tls_cert), os.fspath(tls_key))
+        if tls_client_ca is not None and tls is None:
+            raise PlanError("certificates of clients are shown over TLS", "give tls_cert= and tls_key=")
+        if tls_client not in ("optional", "required"):
+            raise PlanError(f"tls_client={tls_client!r} is neither 'optional' nor 'required'")
+        clients = None if tls_client_ca is None else (os.fspath(tls_client_ca), tls_client == "required")
+        jwt = None
+        if jwt_keys is not None and jwt_issuer is not None and jwt_audience is not None:
+            jwt = (os.fspath(jwt_keys), jwt_issuer, jwt_audience)
+        elif (jwt_keys, jwt_issuer, jwt_audience) != (None, None, None):
+            raise PlanError(
+                "JWTs are of an issuer and for an audience", "give jwt_keys=, jwt_issuer= and jwt_audience="
+            )
         own_port = postgres_port if postgres else None
         native = _engine.serve(
-            self._native, host, port, own_port, file, tls, insecure, asdict(wanted), query_process.launch()
+            self._native,
+            host,
+            port,
+            own_port,
+            file,
+            tls,
+            clients,
+            jwt,
+            insecure,
+            asdict(wanted),
+            query_process.launch(),
         )
         if not telemetry:
             return Server(native)

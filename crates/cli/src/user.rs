@@ -24,10 +24,14 @@ fn execute(command: &UserCommand) -> Result<Vec<String>, UsersError> {
     match command {
         UserCommand::Add(arguments) => {
             let mut users = if arguments.file.exists() { Users::load(&arguments.file)? } else { Users::default() };
-            let secret = users.add(&arguments.name, arguments.rights())?;
+            let (name, rights) = (&arguments.name, arguments.rights());
+            let secret = match arguments.no_secret {
+                true => users.add_without_secret(name, rights).map(|()| None)?,
+                false => Some(users.add(name, rights)?),
+            };
             users.save(&arguments.file)?;
-            let said = json!({"user": arguments.name, "secret": secret});
-            Ok(vec![if arguments.json { said.to_string() } else { secret }])
+            let said = json!({"user": name, "secret": secret});
+            Ok(if arguments.json { vec![said.to_string()] } else { secret.into_iter().collect() })
         }
         UserCommand::List { file, json } => {
             let users = Users::load(file)?.users;

@@ -14,7 +14,8 @@ use crate::shares::Client;
 use crate::turns::Turn;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, StatusCode};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -141,7 +142,7 @@ pub fn many(shared: &Arc<Shared>, client: Client, request: Request<Incoming>) ->
     }
     let (head, body) = request.into_parts();
     let (to, made) = mpsc::channel(AHEAD);
-    let caller = Caller { shared: shared.clone(), headers: head.headers, turn: Turn::first(client), to };
+    let caller = Caller { shared: shared.clone(), head, turn: Turn::first(client), to };
     tokio::spawn(caller.run(body));
     answer::stream(answer::JSON_LINES, Replies { made, first: None }.boxed_unsync())
 }
@@ -168,7 +169,7 @@ enum Made {
 /// Makes the calls of a request.
 struct Caller {
     shared: Arc<Shared>,
-    headers: HeaderMap,
+    head: Parts,
     turn: Turn,
     to: mpsc::Sender<Made>,
 }
@@ -226,7 +227,7 @@ impl Caller {
             return true;
         }
         // Who it is may have changed since.
-        let identity = Identity::of(&self.shared, &self.headers);
+        let identity = Identity::of(&self.shared, &self.head.headers, &self.head.extensions);
         let client = &self.turn.client.who;
         let same = identity.ok().filter(|identity| identity.who(client) == *client);
         for line in lines.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {

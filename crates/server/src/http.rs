@@ -133,8 +133,10 @@ async fn greet(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Socket> {
 }
 
 async fn connection(socket: Socket, shared: &Arc<Shared>, asker: Asker, mut closes: watch::Receiver<bool>) {
-    let service = service_fn(|request| {
+    let certified = socket.certified();
+    let service = service_fn(|mut request: Request<Incoming>| {
         let (shared, asker) = (shared.clone(), asker.clone());
+        certified.clone().map(|certified| request.extensions_mut().insert(certified));
         async move {
             let serving = Served::begin(asker.place.clone());
             let mut response = respond(&shared, &asker, request).await;
@@ -187,7 +189,7 @@ async fn respond(shared: &Arc<Shared>, asker: &Asker, request: Request<Incoming>
     {
         return if request.method() == Method::GET { health(shared, name) } else { answer::method("GET") };
     }
-    let identity = match Identity::of(shared, request.headers()) {
+    let identity = match Identity::of(shared, request.headers(), request.extensions()) {
         Ok(identity) => identity,
         Err(refused) => return *refused,
     };

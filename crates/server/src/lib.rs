@@ -82,10 +82,10 @@ use tidemill_connect::raise_open_files;
 use tidemill_durability::Planted;
 use tidemill_runtime::Session;
 use tls::Tls;
-pub use tls::{TlsError, TlsFiles};
+pub use tls::{ClientCertificates, TlsError, TlsFiles, WithoutCertificate};
 use tokio::sync::watch;
-use users::UsersFile;
-pub use users::{Rights, User, Users, UsersError};
+pub use users::{JwtError, JwtOptions, Rights, User, Users, UsersError};
+use users::{Tokens, UsersFile};
 
 /// The longest that the beginning waits for a run to be ready.
 const READY_MAX: Duration = Duration::from_secs(1);
@@ -103,6 +103,8 @@ pub struct ServeOptions {
     pub postgres_port: Option<u16>,
     /// The file of users; with it each client must say who it is.
     pub users: Option<PathBuf>,
+    /// The JWTs that name users, if they are taken.
+    pub jwt: Option<JwtOptions>,
     /// The certificate and key of the server; with them all connections are encrypted, and others are refused.
     pub tls: Option<TlsFiles>,
     /// A flag: whether it may listen at an address that other machines reach although it has no users or no
@@ -120,6 +122,7 @@ impl Default for ServeOptions {
             port: PORT,
             postgres_port,
             users: None,
+            jwt: None,
             tls: None,
             insecure: false,
             limits: Limits::default(),
@@ -149,6 +152,14 @@ pub enum ServeError {
     /// The users cannot be read.
     #[error(transparent)]
     Users(UsersError),
+    /// The keys of JWTs cannot be used.
+    #[error(transparent)]
+    Jwt(JwtError),
+    /// Certificates and JWTs would name users, and there are none.
+    #[error(
+        "certificates of clients and JWTs name users of a file, which says what these may do; give it with --users"
+    )]
+    NoUsers,
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(TlsError),
@@ -232,7 +243,7 @@ impl Server {
         options: ServeOptions,
         launch: Option<Launch>,
     ) -> Result<Server, ServeError> {
-        let ServeOptions { host, port, postgres_port, users, tls, insecure, limits } = options;
+        let ServeOptions { host, port, postgres_port, users, jwt, tls, insecure, limits } = options;
         let ip = match host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
             host => host.trim_matches(['[', ']']).parse().map_err(|_| ServeError::Host(host.into()))?,
@@ -243,10 +254,16 @@ impl Server {
         if !ip.is_loopback() && !insecure && tls.is_none() {
             return Err(ServeError::Unencrypted(ip));
         }
+        let names_users = jwt.is_some() || tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+        if names_users && users.is_none() {
+            return Err(ServeError::NoUsers);
+        }
         // If the limit of open files cannot be raised, it stays as it was.
         let _ = raise_open_files();
         let tls = tls.map(Tls::open).transpose().map_err(ServeError::Tls)?.map(Arc::new);
-        let users = users.map(|path| UsersFile::open(&path)).transpose().map_err(ServeError::Users)?.map(Arc::new);
+        let tokens = jwt.map(Tokens::open).transpose().map_err(ServeError::Jwt)?;
+        let users =
+            users.map(|path| UsersFile::open(&path, tokens)).transpose().map_err(ServeError::Users)?.map(Arc::new);
         let (listener, address) = bind(SocketAddr::new(ip, port), "--port")?;
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
         let (limits, notice) = within_descriptors(limits, if postgres.is_some() { 2 } else { 1 });

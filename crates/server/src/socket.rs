@@ -1,6 +1,6 @@
 //! The bytes of a connection, encrypted or not.
 
-use crate::certificates::EndPoint;
+use crate::certificates::{Certified, EndPoint};
 use crate::tls::Certificate;
 use std::io;
 use std::mem::replace;
@@ -32,6 +32,13 @@ impl Socket {
 
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Socket::Tls(..))
+    }
+
+    /// Returns the certificate that the client has shown, if it has.
+    pub fn certified(&self) -> Option<Certified> {
+        let Socket::Tls(stream, _) = self else { return None };
+        let shown = stream.get_ref().1.peer_certificates()?;
+        shown.first().map(|certificate| Certified::of(certificate))
     }
 
     /// Returns the hash of the server's certificate, which a client can bind its password to.

@@ -122,6 +122,8 @@ machines reach needs both, or '--insecure'.
 
 Examples:
   tidemill serve bank.py --state ./state
+  tidemill serve bank.py --users users.json --jwt-keys jwks.json --jwt-issuer https://id.example --jwt-audience bank
+  tidemill serve bank.py --users users.json --tls-cert cert.pem --tls-key key.pem --tls-client-ca clients.pem
   curl -d '{\"account\": \"ada\", \"amount\": 10}' http://127.0.0.1:8740/call/deposit
   curl http://127.0.0.1:8740/tables/accounts/ada
   psql -h 127.0.0.1 -p 5433 -c \"SELECT * FROM deposit('ada', 10)\"";

@@ -2,10 +2,12 @@
 
 use super::RunArguments;
 use crate::epoch::parse_memory;
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;
-use tidemill_server::{Limits, PORT, POSTGRES_PORT, ServeOptions, TlsFiles};
+use tidemill_server::{
+    ClientCertificates, JwtOptions, Limits, PORT, POSTGRES_PORT, ServeOptions, TlsFiles, WithoutCertificate,
+};
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
@@ -32,6 +34,37 @@ pub struct ServeArguments {
     /// The private key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Server")]
     tls_key: Option<PathBuf>,
+    /// Take certificates of clients, signed by these authorities (PEM), whose common name (CN) is a user of '--users':
+    /// --tls-client-ca clients.pem.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "users", help_heading = "Server")]
+    tls_client_ca: Option<PathBuf>,
+    /// Ask a client without a certificate for a password or token, or refuse it: --tls-client required.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "optional",
+        requires = "tls_client_ca",
+        help_heading = "Server"
+    )]
+    tls_client: ClientMode,
+    /// Take JWTs (RS256, ES256, EdDSA) whose 'sub' is a user of '--users', signed by a key of this JWKS, which is read again when
+    /// it changes: --jwt-keys jwks.json --jwt-issuer https://id.example --jwt-audience bank.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "jwt_issuer",
+        requires = "jwt_audience",
+        requires = "users",
+        help_heading = "Server"
+    )]
+    jwt_keys: Option<PathBuf>,
+    /// The issuer ('iss') of the JWTs that are taken.
+    #[arg(long, value_name = "TEXT", requires = "jwt_keys", help_heading = "Server")]
+    jwt_issuer: Option<String>,
+    /// The audience ('aud') of the JWTs that are taken, or one of theirs.
+    #[arg(long, value_name = "TEXT", requires = "jwt_keys", help_heading = "Server")]
+    jwt_audience: Option<String>,
     /// Send what '/metrics' counts by OpenTelemetry, to where the environment's OTEL_EXPORTER_OTLP_ENDPOINT says.
     #[arg(long, help_heading = "Server")]
     pub telemetry: bool,
@@ -40,6 +73,15 @@ pub struct ServeArguments {
     pub keep: Vec<(String, usize)>,
     #[command(flatten)]
     limits: LimitArguments,
+}
+
+/// The treatment of clients without a certificate.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ClientMode {
+    /// They are asked for a password or a token.
+    Optional,
+    /// They are refused.
+    Required,
 }
 
 /// The most of each resource that clients may occupy.
@@ -148,8 +190,16 @@ impl ServeArguments {
         let postgres_port = (!self.no_postgres).then_some(postgres_port);
         let users = self.users.clone();
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
-        let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
+        let without = match self.tls_client {
+            ClientMode::Optional => WithoutCertificate::IsAsked,
+            ClientMode::Required => WithoutCertificate::IsRefused,
+        };
+        let clients = self.tls_client_ca.clone().map(|authority| ClientCertificates { authority, without });
+        let tls = files.map(|(certificate, key)| TlsFiles { certificate, key, clients });
+        let named = self.jwt_issuer.clone().zip(self.jwt_audience.clone());
+        let jwt = self.jwt_keys.clone().zip(named);
+        let jwt = jwt.map(|(keys, (issuer, audience))| JwtOptions { keys, issuer, audience });
         let limits = self.limits.limits();
-        ServeOptions { host: self.host.clone(), port, postgres_port, users, tls, insecure, limits }
+        ServeOptions { host: self.host.clone(), port, postgres_port, users, jwt, tls, insecure, limits }
     }
 }

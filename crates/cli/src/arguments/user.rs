@@ -12,6 +12,7 @@ Examples:
   tidemill user add users.json ada --admin
   tidemill user add users.json shop --call deposit,transfer --read accounts --subscribe transfer.committed
   tidemill user add users.json report --read '*' --query
+  tidemill user add users.json till --no-secret --call deposit
   tidemill serve bank.py --users users.json";
 
 #[derive(Debug, Subcommand)]
@@ -73,6 +74,9 @@ pub struct UserArguments {
     /// May make savepoints.
     #[arg(long)]
     savepoint: bool,
+    /// Give it no secret: a certificate ('serve --tls-client-ca') or a JWT ('serve --jwt-keys') says who it is.
+    #[arg(long)]
+    pub no_secret: bool,
     /// Print name and secret as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -39,6 +39,11 @@ pub fn authenticated(out: &mut Vec<u8>) {
     message(out, b'R', |out| out.extend_from_slice(&[0; 4]));
 }
 
+/// Asks for a password as it is, which is a token here.
+pub fn ask_token(out: &mut Vec<u8>) {
+    message(out, b'R', |out| out.extend_from_slice(&3u32.to_be_bytes()));
+}
+
 /// Asks for the first message of SCRAM-SHA-256, by one of these mechanisms.
 pub fn ask_scram(out: &mut Vec<u8>, mechanisms: &[&str]) {
     message(out, b'R', |out| {

@@ -27,7 +27,7 @@ use crate::follow::{Heard, Listener};
 use crate::shares::{Client, Who};
 use crate::socket::Socket;
 use crate::turns::Turn;
-use crate::users::{RIGHTS_MAX, Right, Rights};
+use crate::users::{Evidence, RIGHTS_MAX, Right, Rights};
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -125,8 +125,8 @@ pub struct Connection {
     /// The rights of the user, as they were at `rights_at`.
     pub rights: Rights,
     rights_at: Instant,
-    /// The SCRAM verifier that the user's password was checked with.
-    scram: String,
+    /// The reason why the client is taken for this user.
+    evidence: Evidence,
     pub database: String,
     /// The bell that a cancel request rings.
     bell: Arc<Notify>,
@@ -143,7 +143,7 @@ struct Known {
     first: Introduction,
     user: String,
     rights: Rights,
-    scram: String,
+    evidence: Evidence,
 }
 
 /// Hears who a client is; none if there is nothing to serve. An error is the last that it hears.
@@ -153,14 +153,14 @@ async fn introduced(stream: &mut Socket, wire: &Wire, input: &mut Vec<u8>) -> Re
     // The client has canceled another, or says nothing.
     let Some(first) = timeout(patience, start(stream, wire, input)).await.map_err(gone)?? else { return Ok(None) };
     let user = first.value("user").unwrap_or("nobody").to_owned();
-    let (rights, scram) = match &wire.users {
-        None => (Rights::all(), String::new()),
+    let (rights, evidence) = match &wire.users {
+        None => (Rights::all(), Evidence::Secret(None)),
         Some(users) => {
             let known = timeout(patience, authenticate(stream, input, wire, users, &user)).await.map_err(gone)??;
-            (known.rights.clone(), known.scram().to_owned())
+            (known.0.rights, known.1)
         }
     };
-    Ok(Some(Known { first, user, rights, scram }))
+    Ok(Some(Known { first, user, rights, evidence }))
 }
 
 /// Serves a client from the first message to the end.
@@ -168,7 +168,7 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, (place, address): (Place
     let patience = wire.limits.silence_max;
     let mut input = Vec::new();
     let introduced = place.or_makes_way(introduced(&mut stream, &wire, &mut input)).await;
-    let Known { first, user, rights, scram } = match introduced {
+    let Known { first, user, rights, evidence } = match introduced {
         Some(Ok(Some(known))) => known,
         Some(Err(Stop::Error(error))) => return say_last(&mut stream, &error, patience).await,
         // The client has gone, or another has its place.
@@ -200,7 +200,7 @@ pub async fn serve(mut stream: Socket, wire: Arc<Wire>, (place, address): (Place
         user,
         rights,
         rights_at: Instant::now(),
-        scram,
+        evidence,
         database,
         bell,
         until: None,
@@ -415,13 +415,9 @@ impl Connection {
             return Ok(());
         };
         self.rights_at = Instant::now();
-        match file.rights_of(&self.user, &self.scram, &self.rights) {
-            Some(rights) => {
-                self.rights = rights;
-                Ok(())
-            }
-            None => Err(PgError::fatal(code::NOT_ALLOWED, format!("user '{}' was removed", self.user))),
-        }
+        let rights = file.rights_of(&self.user, &self.evidence, &self.rights);
+        self.rights = rights.map_err(|why| PgError::fatal(code::NOT_ALLOWED, why))?;
+        Ok(())
     }
 
     /// Checks that the user has a right.
