@@ -95,6 +95,7 @@ impl<'p> Walk<'p> {
             let times = held.iter().filter_map(|event| event[stream.own_time()?].word()).collect::<Vec<_>>();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
+            reference.stand_passed(s, source.passed);
             reference.anchor(source.anchor);
             source.punctuated.into_iter().for_each(|time| reference.punctuate(s, time));
             reference.set_end(s, source.ended, source.is_open);

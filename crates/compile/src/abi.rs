@@ -63,6 +63,8 @@ pub struct InputView {
     pub columns: *const ColumnView,
     /// Event `i` → its row in columns that are addressed by row.
     pub index: *const u32,
+    /// The place of each event of the root, by row; null where no code asks for it.
+    pub places: *const u64,
     /// The row addresses of each role, by `i`, or by `starts[role][i] + element`. For a role that is not one row: by
     /// `i`, the address of their number and, after it, their addresses in their order.
     pub rows: *const *const u64,

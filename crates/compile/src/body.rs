@@ -31,6 +31,8 @@ pub struct Event<'p> {
     pub dense: Value,
     /// `index[i]`
     pub row: Value,
+    /// Address of the input.
+    pub input: Value,
 }
 
 /// A running loop over a list.
@@ -117,6 +119,13 @@ impl Body<'_, '_> {
             }
             FieldValue::Source(_) => unreachable!("a list is no scalar"),
         }
+    }
+
+    /// Returns the place of the event in the history.
+    pub fn place(&mut self) -> Value {
+        let places = self.l.load_constant(self.event.input, INPUT_PLACES);
+        let address = self.l.at(places, self.event.row, 3);
+        self.l.b.ins().load(I64, constant(), address, 0)
     }
 
     /// Returns the place of the event's list in the child columns: the first element, and one past the last.
@@ -332,3 +341,5 @@ impl Body<'_, '_> {
 pub const INPUT_COLUMNS: usize = offset_of!(InputView, columns);
 /// The offset of the index, likewise.
 pub const INPUT_INDEX: usize = offset_of!(InputView, index);
+/// The offset of the places, likewise.
+pub const INPUT_PLACES: usize = offset_of!(InputView, places);

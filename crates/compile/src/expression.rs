@@ -33,6 +33,7 @@ impl Body<'_, '_> {
             Node::Exists { role, element } => plain(self.exists(*role, *element)),
             Node::Length(field) => plain(self.length(*field)),
             Node::Rows { role } => plain(self.scanned_count(*role)),
+            Node::Place => plain(self.place()),
             Node::Unwrap { value, reason } => {
                 let value = self.expr(value);
                 if let Some(null) = value.null {

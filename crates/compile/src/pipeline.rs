@@ -189,7 +189,7 @@ pub fn build(
     let dense = selected(&mut l, selection, place);
     let root = &plan.nodes[0];
     let fields = root.layout.fields.iter().cloned().map(FieldValue::Source).collect();
-    let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row: dense };
+    let event = Event { schema: &program.streams[root.stream].schema, fields, columns, dense, row: dense, input };
     let body = Body {
         l,
         event,

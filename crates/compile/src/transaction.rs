@@ -136,7 +136,7 @@ fn run_one(spec: &FunctionSpec<'_>, mut l: Lower<'_, '_>, input: Value, dense: V
     let locals = transaction.locals.iter().map(|local| l.slot(local.ty)).collect();
     let checked_log = unchecked_writes(transaction, &roles) > UNDO_UNCHECKED_MAX;
     let fields = spec.layout.fields.iter().cloned().map(FieldValue::Source).collect();
-    let event = Event { schema: &transaction.schema, fields, columns, dense, row };
+    let event = Event { schema: &transaction.schema, fields, columns, dense, row, input };
     let elements = vec![None; transaction.loops.len()];
     let sums = body_counts(&transaction.body).then(|| Sums::start(&mut l, spec.program.limits));
     let schema_of = |stream: StreamId| &spec.program.streams[stream].schema;

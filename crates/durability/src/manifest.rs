@@ -16,13 +16,13 @@ use tidemill_plan::{Keep, Operator, Origin, Plan, Program, Table, Window, analyz
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 12;
+pub const FORMAT: u32 = 13;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
 /// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key; version 9
 /// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]); version 11 runs of keys;
-/// version 12 the chain of proof.
+/// version 12 the chain of proof; version 13 windows that are ordered by the places of their events ([`PLACES`]).
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
@@ -31,6 +31,14 @@ const EXACT_WINDOWS: u32 = 7;
 
 /// The version since which distinct words of a windowed column are in the order in which they are searched.
 const DISTINCT_IN_ORDER: u32 = 10;
+
+/// The version since which the groups of a window over the events of a source are in the order of the places of their first
+/// events. Before, a row of a hidden table numbered them, from 1, as their windows began. So each number is at most that of the
+/// events of the source that had passed, and less than every place that comes: numbers and places stand in one order.
+const PLACES: u32 = 13;
+
+/// The end of the name of that hidden table.
+const NUMBERS: &str = ".order";
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -441,6 +449,7 @@ impl Manifest {
         let read: Result<Manifest, _> = serde_json::from_value(value);
         let mut manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
         manifest.define_operators();
+        manifest.drop_numbers();
         if let Some((table, column, why)) = manifest.other_window() {
             return Err(StateError::Refused(format!(
                 "{} has version {format} of the format and the windowed column {table}.{column}, {why}; begin a new state, or go on \
@@ -458,6 +467,28 @@ impl Manifest {
         if let (None, Some(recorded)) = (&self.program.operators, &self.recorded) {
             self.program.operators = analyze(&recorded.plan).ok().map(|program| program.operators);
         }
+    }
+
+    /// Drops the tables of an earlier version that numbered the groups of windows and that the program, where it is recorded, does
+    /// not have any more. The state is then the same as one that this version has written.
+    fn drop_numbers(&mut self) {
+        let Some(recorded) = self.recorded.as_ref().filter(|_| self.format < PLACES) else { return };
+        let Ok(program) = analyze(&recorded.plan) else { return };
+        let is = Identity::of(&program);
+        let has = |table: &Table| is.tables.iter().any(|other| other.name == table.name);
+        let stays: Vec<bool> = self.program.tables.iter().map(|t| has(t) || !t.name.ends_with(NUMBERS)).collect();
+        let (mut of_program, mut of_checkpoint) = (stays.iter(), stays.iter());
+        let mut tables = self.program.tables.clone();
+        tables.retain(|_| of_program.next() == Some(&true));
+        if tables != is.tables || tables.len() == stays.len() {
+            return;
+        }
+        let was = self.checkpoint.root();
+        self.checkpoint.tables.retain(|_| of_checkpoint.next() != Some(&false));
+        if self.checkpoint.proof.is_some_and(|proof| proof.root.is_some() && proof.root == was) {
+            self.checkpoint = std::mem::take(&mut self.checkpoint).with_root();
+        }
+        self.program = Identity { tables, code: is.code, ..self.program.clone() };
     }
 
     /// Returns a table and a windowed column of it that this version would continue otherwise than the writer, and how.

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_durability::store::{Runs, StoredRun, due};
 use tidemill_durability::{
-    Checkpoint, Identity, NodeRange, OpenState, StateDirectory, StateError, TableState, replace,
+    Checkpoint, Fit, Identity, NodeRange, OpenState, Recorded, StateDirectory, StateError, TableState, replace,
 };
 use tidemill_histories::Random;
-use tidemill_model::Type;
-use tidemill_plan::{Column, Keep, Slices, Table, Window};
+use tidemill_model::{Type, Value};
+use tidemill_plan::build::{PlanBuilder, event, named};
+use tidemill_plan::{Column, Keep, Plan, Slices, Table, Window, WindowsDef, analyze};
 use tidemill_sim::{Fault, SimStorage};
 use tidemill_state::{EXISTS, Image, NOWHERE, RowShape, virtual_node_of};
 
@@ -358,8 +359,71 @@ fn a_state_whose_windows_were_kept_otherwise_is_refused() {
     }
 }
 
+/// Returns a window over the events of a source, by a number.
+fn windows() -> Plan {
+    let tumbling = WindowsDef::Tumbling { length: Value::Int(10), origin: 0 };
+    PlanBuilder::new("a")
+        .source("events", |s| s.event_time("at", Type::Int).field("x", Type::Int))
+        .window("w", named("events"), [("x", event("x"))], tumbling, |b| b.give([("end", event("end"))]))
+        .build()
+}
+
+/// Before version 13 a hidden table numbered the groups of each window. It goes with the opening; all else stays, and the
+/// state is the program's. Where the program is not recorded, the window is another.
+#[test]
+fn the_numbers_of_groups_go_from_a_state_of_a_format_before() {
+    let program = Identity::of(&analyze(&windows()).expect("a valid plan"));
+    assert_eq!(program.tables.iter().map(|table| table.name.as_str()).collect::<Vec<_>>(), ["w.windows"]);
+    let int = |name: &str| Column::new(name, Type::Int);
+    let numbers = Table { name: "w.order".into(), columns: vec![int("one"), int("n")], ..program.tables[0].clone() };
+    let before =
+        Identity { tables: vec![program.tables[0].clone(), numbers], code: program.code ^ 1, ..program.clone() };
+    for is_recorded in [true, false] {
+        let recorded =
+            is_recorded.then(|| Recorded { plan: windows(), sources: Default::default(), sinks: Default::default() });
+        let storage = SimStorage::new(1);
+        let open = |program: &Identity| {
+            StateDirectory::open(OpenState {
+                storage: Arc::new(storage.clone()),
+                path: Path::new("state"),
+                holder: "a test",
+                id: 7,
+                program: program.clone(),
+                recorded: recorded.clone(),
+            })
+        };
+        let mut directory = open(&before).expect("it opens");
+        directory.hash_runs();
+        let (_, runs) = random_runs(&mut Random::new(1), &mut directory);
+        let of_numbers = TableState { runs: vec![runs[0].clone()] };
+        let of_windows = TableState { runs };
+        let tables = vec![of_windows.clone(), of_numbers];
+        let proof = Some(directory.first_proof(3));
+        directory.begin(Checkpoint { epoch: 3, tables, proof, ..Checkpoint::default() }).expect("room");
+        assert!(directory.checkpoint().is_some_and(|c| c.proof.is_some_and(|proof| proof.root.is_some())));
+        drop(directory);
+        set_format(&storage, &manifest_text(&storage), 12);
+        let directory = open(&program).expect("it opens");
+        match directory.fit() {
+            Fit::Same => {
+                assert!(is_recorded, "its windows are others");
+                let checkpoint = directory.checkpoint().expect("the checkpoint");
+                assert_eq!(checkpoint.tables, [of_windows]);
+                assert_eq!(checkpoint.proof.and_then(|proof| proof.root), checkpoint.root());
+            }
+            Fit::Migrates(migration) => {
+                assert!(!is_recorded && migration.begins_anew("w.windows"), "its windows are known");
+                let why =
+                    "window w: what it keeps of events is another: table w.order is in the state, not in the program";
+                assert_eq!(migration.lines().collect::<Vec<_>>(), [why]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// The version of the format that is written.
-const FORMAT: u32 = 12;
+const FORMAT: u32 = 13;
 
 /// Returns the manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {

@@ -909,6 +909,9 @@ pub enum ExprNode {
     Call { function: Function, arguments: Vec<Expr> },
     /// `len(ev.list)`
     Length(String),
+    /// The place of the event ([`crate::Node::Place`]). Only operators have it, for their hidden transactions: no text of a plan.
+    #[serde(skip)]
+    Place,
 }
 
 /// Unary operators.

@@ -64,6 +64,7 @@ impl Display for Expr {
             ExprNode::DatePart { part, zone, time } => write!(f, "{}{}.{part}", at(time, Level::Atom), in_zone(zone)),
             ExprNode::Exists(role) => write!(f, "{role}.exists"),
             ExprNode::Rows(role) => write!(f, "len({role})"),
+            ExprNode::Place => f.write_str("place"),
             ExprNode::Length(list) => write!(f, "len(ev.{list})"),
             ExprNode::Unary { op: UnaryOp::Neg, value } => write!(f, "-{}", at(value, Level::Sign)),
             ExprNode::Unary { op: UnaryOp::Not, value } => write!(f, "not {}", at(value, Level::Not)),

@@ -464,6 +464,12 @@ impl Origin {
         matches!(self, Origin::Source { .. } | Origin::LateRoot(_) | Origin::Batch(_) | Origin::Due(_))
     }
 
+    /// Returns whether its events have places ([`Node::Place`]), and so have those of the streams that are filtered or mapped
+    /// from it.
+    pub fn has_places(&self) -> bool {
+        matches!(self, Origin::Source { .. } | Origin::LateRoot(_))
+    }
+
     /// Returns the earliest boundary for what an event makes, if rows of it are due at boundaries.
     pub fn bound(&self) -> Option<Bound> {
         match self {
@@ -1022,6 +1028,11 @@ pub enum Node {
     Rows { role: RoleId },
     /// The number of elements of a list field.
     Length(usize),
+    /// The place of the event in the history; `Int`. Its stream is made of one whose origin [has places](Origin::has_places).
+    /// It is the number of the event, from 1, among those of the source that pass: the punctual ones and, where late ones are
+    /// inputs, these. So the events of an operator that takes them from one source have the order of their places, whatever
+    /// the epochs.
+    Place,
     /// The operand (nullable), or abort where it is null.
     Unwrap { value: Box<Expr>, reason: ReasonId },
     /// True if the operand (nullable) is null.

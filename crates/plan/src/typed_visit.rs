@@ -2,7 +2,7 @@
 //!
 //! Each walk exists for reading and for changing. One text makes both, so that they cannot come apart.
 
-use crate::program::{Expr, Node, OutputField, Stmt};
+use crate::program::{Expr, Node, OutputField, Stmt, Transaction};
 
 /// The walks over shared references, or with `mut` over mutable ones.
 macro_rules! walks {
@@ -18,6 +18,7 @@ macro_rules! walks {
                     | Node::Cell { .. }
                     | Node::Exists { .. }
                     | Node::Rows { .. }
+                    | Node::Place
                     | Node::Length(_) => vec![],
                     Node::Unwrap { value, .. }
                     | Node::WordNeg { value, .. }
@@ -117,6 +118,18 @@ impl Expr {
             reads |= matches!(inner.node, Node::Cell { .. } | Node::Exists { .. } | Node::Rows { .. });
         });
         reads
+    }
+}
+
+impl Transaction {
+    /// Returns whether its body asks for the place of its event.
+    pub fn asks_for_place(&self) -> bool {
+        let mut asks = false;
+        let mut look = |expr: &Expr| asks |= expr.node == Node::Place;
+        for statement in &self.body {
+            statement.each(&mut |inner| inner.expressions().into_iter().for_each(|expr| expr.each(&mut look)));
+        }
+        asks
     }
 }
 

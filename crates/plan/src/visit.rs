@@ -14,6 +14,7 @@ impl Expr {
             | ExprNode::Window { .. }
             | ExprNode::Exists(_)
             | ExprNode::Rows(_)
+            | ExprNode::Place
             | ExprNode::Length(_) => vec![],
             ExprNode::Unary { value, .. }
             | ExprNode::Fitted { value, .. }

@@ -47,6 +47,8 @@ pub struct StartingSource {
     pub greatest: Option<i64>,
     /// The greatest punctuation.
     pub punctuated: Option<i64>,
+    /// The number of its events that had passed.
+    pub passed: u64,
     /// A flag: whether the source had ended.
     pub ended: bool,
     /// A flag: whether further splits of its source may join.
@@ -151,7 +153,17 @@ impl History {
             };
             sources.push(source.map(reread).transpose().map_err(failed)?);
             let Standing {
-                begin, greatest, punctuated, ended, is_open, is_sent, held, aside, batches, last_time, ..
+                begin,
+                greatest,
+                punctuated,
+                passed,
+                ended,
+                is_open,
+                is_sent,
+                held,
+                aside,
+                batches,
+                last_time,
             } = standing;
             starts.push(StartingSource {
                 source: of,
@@ -160,6 +172,7 @@ impl History {
                 events: taken.events,
                 greatest,
                 punctuated,
+                passed,
                 ended,
                 is_open,
                 is_sent,

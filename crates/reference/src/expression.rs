@@ -38,6 +38,11 @@ pub trait Scope {
         unreachable!("there are no roles here")
     }
 
+    /// Returns the place of the event.
+    fn place(&self) -> i64 {
+        unreachable!("only bodies ask for places")
+    }
+
     /// Returns the number of rows of a role that is all rows of its table.
     fn rows(&self, _role: RoleId) -> usize {
         unreachable!("there are no roles here")
@@ -69,6 +74,7 @@ pub fn evaluate(expr: &Expr, scope: &dyn Scope) -> Result<Value, ReasonId> {
         Node::Cell { role, element, column } => scope.cell(*role, *element, *column)?,
         Node::Exists { role, element } => Value::Bool(scope.exists(*role, *element)),
         Node::Rows { role } => Value::Int(scope.rows(*role) as i64),
+        Node::Place => Value::Int(scope.place()),
         Node::Length(field) => match scope.field(*field) {
             Value::List(elements) => Value::Int(elements.len() as i64),
             other => panic!("{other} where a list belongs"),

@@ -43,8 +43,21 @@ impl Scope for EventScope<'_> {
 impl Reference<'_> {
     /// Processes an event of a root stream and its whole cascade.
     pub(crate) fn process_root(&mut self, root: StreamId, event: Record) {
+        self.place = self.next_place(root);
         let arrivals = self.emit(root, event);
         self.follow(&arrivals);
+    }
+
+    /// Returns the place of the next event of a root that has places: its number among the events of the source.
+    fn next_place(&mut self, root: StreamId) -> Option<i64> {
+        let source = match self.program.streams[root].origin {
+            Origin::Source { .. } => root,
+            Origin::LateRoot(source) => source,
+            _ => return None,
+        };
+        let passed = self.passed.entry(source).or_default();
+        *passed += 1;
+        Some(*passed as i64)
     }
 
     /// Puts an event on its root stream and on the streams derived from it.
@@ -95,7 +108,8 @@ impl Reference<'_> {
     /// Runs one transaction; gives what is to be followed, and why it aborted, if it did.
     fn run_one(&mut self, id: TransactionId, event: &Record) -> (Vec<Arrivals>, Option<ReasonId>) {
         let program = self.program;
-        let (events, reason) = match transaction::run(program, id, &mut self.tables, event, self.traces.as_mut()) {
+        let outcome = transaction::run(program, id, &mut self.tables, (event, self.place), self.traces.as_mut());
+        let (events, reason) = match outcome {
             Outcome::Committed(events) => {
                 self.counts[id].committed += 1;
                 (events, None)

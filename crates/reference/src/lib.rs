@@ -66,6 +66,10 @@ pub struct Reference<'p> {
     tables: TiVec<TableId, Table>,
     /// The events of each stream, by stream.
     outputs: TiVec<StreamId, Vec<Record>>,
+    /// The number of events of each source that were processed: of the punctual ones and, where late ones are inputs, these.
+    passed: BTreeMap<StreamId, u64>,
+    /// The place of the event of a source that is processed.
+    place: Option<i64>,
     /// The counts of each transaction, by transaction.
     counts: TiVec<TransactionId, TransactionCounts>,
     /// The state of each split, by split: the first of each source, then those that joined.
@@ -193,6 +197,8 @@ impl<'p> Reference<'p> {
             program,
             tables: program.tables.iter().map(Table::new).collect(),
             outputs: ti_vec![Vec::new(); program.streams.len()],
+            passed: BTreeMap::new(),
+            place: None,
             counts: program.transactions.iter().map(|t| counts(&t.reasons)).collect(),
             sources: program
                 .streams
@@ -295,6 +301,11 @@ impl<'p> Reference<'p> {
         if field.is_none() {
             state.known_from = 0;
         }
+    }
+
+    /// Has a split of a source stand where this number of its events were processed.
+    pub fn stand_passed(&mut self, split: usize, passed: u64) {
+        *self.passed.entry(self.sources[split].stream).or_default() += passed;
     }
 
     /// Has late events that are inputs stand among the events held back, where another execution left them. Each with where

@@ -23,15 +23,16 @@ pub enum Outcome {
     Aborted(ReasonId, Record),
 }
 
-/// Runs a transaction on an event. On an abort the tables are as before.
+/// Runs a transaction on an event, with its place, if it has one. On an abort the tables are as before.
 pub fn run(
     program: &Program,
     id: TransactionId,
     tables: &mut TiSlice<TableId, Table>,
-    event: &Record,
+    (event, place): (&Record, Option<i64>),
     traces: Option<&mut Vec<TransactionTrace>>,
 ) -> Outcome {
     let mut run = Execution::begin(program, id, tables, event, traces.is_some());
+    run.place = place;
     let ended = run.block(&run.transaction.body);
     if let Some(traces) = traces {
         let steps = run.steps.take().map(RefCell::into_inner).unwrap_or_default();
@@ -83,6 +84,8 @@ struct Execution<'a> {
     transaction: &'a Transaction,
     tables: &'a mut TiSlice<TableId, Table>,
     event: &'a Record,
+    /// The place of the event, if it has one.
+    place: Option<i64>,
     locals: Vec<Option<Value>>,
     /// The loops that are running, innermost last, each with the index of its element.
     running: Vec<(LoopId, usize)>,
@@ -117,6 +120,7 @@ impl<'a> Execution<'a> {
             transaction,
             tables,
             event,
+            place: None,
             locals: vec![None; transaction.locals.len()],
             running: Vec::new(),
             at_rows: Vec::new(),
@@ -435,6 +439,10 @@ impl Scope for Execution<'_> {
 
     fn rows(&self, role: RoleId) -> usize {
         self.scans[&role].len()
+    }
+
+    fn place(&self) -> i64 {
+        self.place.expect("analysis made sure that it has one")
     }
 }
 

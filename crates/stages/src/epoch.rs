@@ -42,6 +42,8 @@ pub struct SourceSlice {
     pub late: Vec<RecordBatch>,
     /// Its undecodable records.
     pub bad: Vec<BadRecord>,
+    /// The places of its events, if code asks for them: [`prepare`](crate::prepare) puts them here.
+    pub places: Vec<u64>,
 }
 
 /// Sampled execution time, and the number of transactions that ran in it.
@@ -117,6 +119,8 @@ pub struct EpochInput {
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
+    /// The number of events that had passed before those of `merge`, by source.
+    pub passed: Vec<u64>,
     /// The time of the first of the sources' events, if it has any and they have times.
     pub least_time: Option<i64>,
     /// The number of times for which events are left out, as there were too many, of streams of ticks and of windows of
@@ -150,11 +154,14 @@ impl EpochInput {
     }
 
     fn clear(&mut self) {
-        self.sources.iter_mut().for_each(|source| *source = SourceSlice::default());
+        for source in &mut self.sources {
+            *source = SourceSlice { places: emptied(&mut source.places), ..SourceSlice::default() };
+        }
         *self = EpochInput {
             arrivals: emptied(&mut self.arrivals),
             sources: std::mem::take(&mut self.sources),
             merge: emptied(&mut self.merge),
+            passed: emptied(&mut self.passed),
             ..EpochInput::default()
         };
     }

@@ -4,6 +4,7 @@
 use crate::folded::Folded;
 use crate::wiring::Outlet;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, Verdict};
 use tidemill_compile::{NativeColumn, TransactionCode, resize_zeroed};
@@ -58,6 +59,7 @@ pub struct Input {
 #[derive(Default)]
 struct Views {
     columns: Vec<ColumnView>,
+    places: Option<NonNull<u64>>,
     rows: Vec<*const RowAddress>,
     starts: Vec<*const u32>,
     captures: Vec<NativeView>,
@@ -187,12 +189,14 @@ impl Input {
         }
     }
 
-    /// Records the addresses of all buffers, given the root's columns and the stream's computed ones.
-    pub fn point(&mut self, root: &[ColumnView], computed: &[ColumnView]) {
+    /// Records the addresses of all buffers, given the root's columns, the places of its events, if code asks for them, and the
+    /// stream's computed columns.
+    pub fn point(&mut self, root: &[ColumnView], places: &[u64], computed: &[ColumnView]) {
         let views = &mut self.views;
         views.columns.clear();
         views.columns.extend_from_slice(root);
         views.columns.extend_from_slice(computed);
+        views.places = NonNull::new(places.as_ptr().cast_mut()).filter(|_| !places.is_empty());
         views.rows.clear();
         views.rows.extend(self.rows.iter().map(|r| r.as_ptr()));
         views.starts.clear();
@@ -209,6 +213,7 @@ impl Input {
         InputView {
             columns: self.views.columns.as_ptr(),
             index,
+            places: self.views.places.map_or(std::ptr::null(), |places| places.as_ptr().cast_const()),
             rows: self.views.rows.as_ptr(),
             starts: self.views.starts.as_ptr(),
             captures: self.views.captures.as_ptr(),

@@ -212,6 +212,7 @@ pub fn root_view(columns: &[ColumnView], identity: &Identity) -> InputView {
     InputView {
         columns: columns.as_ptr(),
         index: identity.entries().as_ptr(),
+        places: std::ptr::null(),
         rows: std::ptr::null(),
         starts: std::ptr::null(),
         captures: std::ptr::null(),

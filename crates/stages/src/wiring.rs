@@ -125,6 +125,8 @@ pub struct Wiring {
     pub lates: Vec<StreamId>,
     /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs.
     pub given: Vec<StreamId>,
+    /// A flag for each of these: whether code asks for the places of its events.
+    pub asks_for_places: Vec<bool>,
     /// A flag: whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach
     /// another transaction that cannot be deferred to a later wave.
     pub cascades: bool,
@@ -198,6 +200,9 @@ impl Wiring {
         let is_source = |s: &StreamId| matches!(program.streams[*s].origin, Origin::Source { .. });
         let sources: Vec<StreamId> = program.streams.keys().filter(is_source).collect();
         let (dues, lates) = (program.dues(), program.lates());
+        let given: Vec<StreamId> = sources.iter().chain(&dues).chain(&lates).copied().collect();
+        let asks = |id: &InputId| program.transactions[inputs[*id].transaction].asks_for_place();
+        let asks_for_places = given.iter().map(|&root| deliveries[root].iter().any(asks)).collect();
         let nests = program.transactions.keys().map(|root| NestWiring::of(program, root, &deliveries)).collect();
         Wiring {
             nests,
@@ -206,7 +211,8 @@ impl Wiring {
             joints,
             joints_of,
             feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
-            given: sources.iter().chain(&dues).chain(&lates).copied().collect(),
+            given,
+            asks_for_places,
             sources,
             dues,
             lates,

@@ -194,6 +194,7 @@ impl Bank {
             let input = InputView {
                 columns: columns.as_ptr(),
                 index: events.index.as_ptr(),
+                places: std::ptr::null(),
                 rows: rows.as_ptr(),
                 starts: starts.as_ptr(),
                 captures: views[0].as_ptr(),

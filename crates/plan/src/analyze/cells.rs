@@ -229,7 +229,7 @@ enum Kept {
     },
     /// The merge that the column's window says.
     Window,
-    /// The numbers of events are merged, in windows of them.
+    /// The numbers of events by a row that counts are merged, in windows of them.
     EventNumbers,
 }
 
@@ -240,9 +240,10 @@ impl Merges {
         self
     }
 
-    /// Adds the column of the numbers of events in sliding windows, which are all 0 where there is one group.
-    pub fn with_order(mut self, are_numbers: bool) -> Merges {
-        self.0.push((ORDER.into(), if are_numbers { Kept::EventNumbers } else { Kept::Window }));
+    /// Adds the column of the numbers of events in sliding windows, which are counted or known beforehand: places, or all 0
+    /// where there is one group.
+    pub fn with_order(mut self, are_counted: bool) -> Merges {
+        self.0.push((ORDER.into(), if are_counted { Kept::EventNumbers } else { Kept::Window }));
         self
     }
 

@@ -77,6 +77,8 @@ impl Scope<'_> {
             ExprNode::In { value, options } => self.one_of(expr, value, options),
             ExprNode::Call { function, arguments } => self.call(expr, *function, arguments),
             ExprNode::Length(name) => self.length(name),
+            ExprNode::Place if self.has_places => Ok(Typed { ty: Type::Int.into(), node: Node::Place }),
+            ExprNode::Place => Err(Fault::new("the events have no places")),
             ExprNode::Aggregate { .. } => Err(Fault::new(format!("{expr} is asked for outside of a window"))
                 .hint("only the function of a window can ask for aggregates of its events")),
         }

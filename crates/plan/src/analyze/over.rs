@@ -5,7 +5,7 @@
 //! | what | of |
 //! |---|---|
 //! | table `heat.windows` | the open windows: a row per group. For sliding windows a row holds what the group has in all of them, by slices |
-//! | table `heat.order` | one row, which counts. Groups are numbered as their windows begin |
+//! | table `heat.order` | one row, which counts: where events have no places ([`Numbering`]). Groups are numbered as their windows begin |
 //! | transaction `heat.add` | the input: adds an event to its group's row |
 //! | stream `heat.due` | the windows that close, in order ([`crate::Due`]); by count, what `heat.add` returns |
 //! | transaction `heat` | `heat.due`: the user's function, which reads the row |
@@ -50,6 +50,7 @@ pub(super) struct Part {
 /// The tables, transactions and streams that a window over a stream becomes.
 pub(super) struct Lowered {
     pub windows: TableDef,
+    /// The table with the row that counts, if one does.
     pub order: Option<TableDef>,
     pub add: TransactionDef,
     /// The fields of a close.
@@ -172,7 +173,12 @@ pub(super) fn lower(
         schema: &stream.schema,
         lasting,
     });
-    let lowering = Lowering { name, input, parts, cells, kind, clock, early, rows, top, owns };
+    let numbering = match &streams.list[stream.root].origin {
+        _ if parts.is_empty() => Numbering::None,
+        origin if origin.has_places() && rows.is_none() => Numbering::Places,
+        _ => Numbering::Counted,
+    };
+    let lowering = Lowering { name, input, parts, cells, kind, clock, early, rows, top, owns, numbering };
     let lowered = match first {
         Some(within) => lowering.first(within, &stream.schema, lasting),
         None => lowering.lowered(body)?,
@@ -221,6 +227,18 @@ impl Clock {
         }
         (now - origin).floor_div(every) * every + (every + origin)
     }
+}
+
+/// The numbers by which the windows that close in one instant are in the order of their first events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbering {
+    /// There is one group.
+    None,
+    /// The places of these events ([`ExprNode::Place`]): an event begins one window of one group at most.
+    Places,
+    /// Numbers by the row that counts: for the results of transactions and windows, of which several have the place of one
+    /// event, and for windows that also begin without events.
+    Counted,
 }
 
 /// Returns the parts of a group.
@@ -284,6 +302,7 @@ pub(super) struct Lowering<'a> {
     top: Option<(ColumnDef, Stmt)>,
     /// The aggregates that users write.
     owns: Owns<'a>,
+    numbering: Numbering,
 }
 
 impl Lowering<'_> {
@@ -304,7 +323,7 @@ impl Lowering<'_> {
             rows: self.rows.as_ref().map(|of| self.rows(of)),
             words: self.owns.words(),
             windows: self.windows(due_time),
-            order: (!self.parts.is_empty()).then(|| {
+            order: (self.numbering == Numbering::Counted).then(|| {
                 let columns =
                     [column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
                 TableDef::new("order", columns.to_vec())
@@ -445,11 +464,14 @@ impl Lowering<'_> {
 
     fn add(&self) -> Checked<TransactionDef> {
         let mut body = vec![assign(FRESH, !exists(WINDOW))];
-        let has_order = !self.parts.is_empty();
         let (due, mut begin) = (self.kind.due_column(), Vec::new());
-        let number: Expr = if has_order { crate::build::cell(ORDER, "n") } else { 0.into() };
+        let number: Expr = match self.numbering {
+            Numbering::None => 0.into(),
+            Numbering::Places => ExprNode::Place.into(),
+            Numbering::Counted => crate::build::cell(ORDER, "n"),
+        };
         let count = set(ORDER, "n", crate::build::cell(ORDER, "n") + 1);
-        if has_order {
+        if self.numbering == Numbering::Counted {
             // Sliding windows number each event: the first of a later window may be any of them.
             if matches!(self.kind, Kind::Sliding { .. }) { body.push(count) } else { begin.push(count) }
         }
@@ -497,7 +519,7 @@ impl Lowering<'_> {
         }
         body.push(stmt(StmtNode::Return { record: None }));
         let mut roles = vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())];
-        if has_order {
+        if self.numbering == Numbering::Counted {
             let table = format!("{}.order", self.name);
             roles.push(RoleDef::row(ORDER, table, vec![0.into()], AccessDef::Create));
         }
@@ -518,13 +540,13 @@ impl Lowering<'_> {
     fn merges(&self) -> Option<Merges> {
         let is_plain = self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
         let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
-        let has_order = !self.parts.is_empty();
+        let is_counted = self.numbering == Numbering::Counted;
         let merges = self.cells.merges().filter(|_| is_plain && !has_texts)?;
         let number = if matches!(self.kind, Kind::Sliding { .. }) { Merge::EventNumber } else { Merge::Number };
-        let merges = if has_order { merges.with("first", number) } else { merges };
+        let merges = if is_counted { merges.with("first", number) } else { merges };
         match self.kind {
             Kind::Tumbling { .. } | Kind::Calendar(_) => Some(merges),
-            Kind::Sliding { .. } => Some(merges.with_order(has_order)),
+            Kind::Sliding { .. } => Some(merges.with_order(is_counted)),
             Kind::Session { .. } => Some(merges.with(&self.kind.due_column(), Merge::Last)),
             // An event may fill its window, and the next one begins another.
             Kind::Counting { .. } => None,

@@ -75,6 +75,7 @@ fn operands(node: &mut ExprNode) -> Vec<&mut Expr> {
         | ExprNode::Window { .. }
         | ExprNode::Exists(_)
         | ExprNode::Rows(_)
+        | ExprNode::Place
         | ExprNode::Length(_) => vec![],
         ExprNode::Unary { value, .. }
         | ExprNode::Fitted { value, .. }

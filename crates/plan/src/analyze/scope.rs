@@ -56,6 +56,8 @@ pub(super) struct Scope<'a> {
     pub event_time: Option<PositionTime>,
     /// A flag: whether some of them are late, and hold another time than that of their position.
     pub is_late: bool,
+    /// A flag: whether they have places.
+    pub has_places: bool,
     /// A flag: whether the events come straight from sources. Others carry their lists unopened.
     pub lists_open: bool,
     pub tables: &'a TiSlice<TableId, Table>,
@@ -76,6 +78,7 @@ impl<'a> Scope<'a> {
             event,
             event_time: None,
             is_late: false,
+            has_places: false,
             lists_open,
             tables: TiSlice::from_ref(&[]),
             roles: &[],

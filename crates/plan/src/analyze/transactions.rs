@@ -22,6 +22,8 @@ pub(super) struct Input<'a> {
     pub lists_open: bool,
     /// A flag: whether some are late events, which hold another time than that of their position.
     pub is_late: bool,
+    /// A flag: whether all have places.
+    pub has_places: bool,
 }
 
 /// An input of a transaction.
@@ -33,6 +35,8 @@ pub(super) struct Given<'a> {
     pub lists_open: bool,
     /// A flag: whether they are late events.
     pub is_late: bool,
+    /// A flag: whether they have places.
+    pub has_places: bool,
 }
 
 /// A stream that a transaction feeds.
@@ -70,6 +74,7 @@ pub(super) fn transaction(
     scope.event_time = own_time.map(|field| PositionTime { field, shift: 0 });
     scope.event_time = time.or(scope.event_time);
     scope.is_late = input.is_late;
+    scope.has_places = input.has_places;
     scope.locals = locals::collect(&def.body);
     locals::check(&def.body, &scope)?;
     locals::infer(&def.body, &mut scope)?;
@@ -192,7 +197,8 @@ pub(super) fn common<'a>(inputs: &[Given<'a>]) -> Checked<Input<'a>> {
         return Err(Fault::new("it has no input").hint("name a stream whose events it runs on"));
     };
     let is_late = inputs.iter().any(|given| given.is_late);
-    let mut input = Input { schema, event_time, lists_open: true, is_late };
+    let has_places = inputs.iter().all(|given| given.has_places);
+    let mut input = Input { schema, event_time, lists_open: true, is_late, has_places };
     for &Given { name, schema: other, event_time: time, lists_open, .. } in inputs {
         if other != schema {
             return Err(Fault::new(format!("its inputs differ: '{first}' is {{{schema}}}, '{name}' is {{{other}}}"))

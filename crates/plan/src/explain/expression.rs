@@ -56,6 +56,7 @@ impl<'a> Names<'a> {
             Node::Cell { role, column, .. } => atom(self.cell(*role, *column)),
             Node::Exists { role, .. } => atom(format!("{}.exists", self.body_of().roles[*role].name)),
             Node::Rows { role } => atom(format!("len({})", self.body_of().roles[*role].name)),
+            Node::Place => atom("place".into()),
             Node::Length(list) => atom(format!("len(ev.{})", self.event.fields[*list].name)),
             Node::Unwrap { value, .. } | Node::Counted { value, .. } => self.text(value),
             Node::Word { op, left, right, .. } => self.word(op, left, right),

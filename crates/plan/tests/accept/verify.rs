@@ -147,6 +147,7 @@ impl Check<'_> {
             Node::Const(value) => assert_eq!(value.is_null(), ty.nullable, "{expr:?}"),
             Node::Field(field) => assert_eq!(self.event.fields[*field].scalar_type(), Some(ty)),
             Node::Element { .. } | Node::Length(_) => {}
+            Node::Place => assert_eq!(ty, Type::Int.into()),
             Node::Local(local) => assert_eq!(self.body.expect("a body").1.locals[*local].ty, ty),
             Node::Cell { role, element, column } => {
                 let (program, transaction) = self.body.expect("a body");

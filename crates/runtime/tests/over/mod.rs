@@ -7,6 +7,7 @@ mod rows;
 use crate::support::Subject;
 use std::collections::BTreeMap;
 use tidemill_histories::{History, Random, random_periods};
+use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
 use tidemill_plan::{
@@ -14,6 +15,7 @@ use tidemill_plan::{
 };
 use tidemill_reference::Reference;
 use tidemill_runtime::{Engine, EpochSize, Options};
+use tidemill_txn::{Cut, Surveyor};
 
 /// An event: its time, a group that may be none, a value that may be none, and a number.
 #[derive(Clone, Copy, Debug)]
@@ -350,6 +352,35 @@ fn windows_hold_folded_events_and_others() {
             let some = (1..events as u64).contains(&folded);
             assert!(some, "{windows:?}: {folded} events are folded, {workers} workers, {size} events");
         }
+    }
+}
+
+/// Events of different groups touch no row in common, also where they are not folded: only those of one group follow each
+/// other. Without groups all do.
+#[test]
+fn groups_of_windows_share_no_row() {
+    const GROUPS: i64 = 10_000;
+    let length = || Value::Int(5 * GROUPS);
+    for windows in [
+        WindowsDef::Tumbling { length: length(), origin: 0 },
+        WindowsDef::Sliding { length: length(), every: Value::Int(GROUPS), origin: 0 },
+        WindowsDef::Session { gap: length() },
+    ] {
+        let critical = |by: bool| {
+            let program = tidemill_plan::analyze(&program(&windows, by, true)).expect("a valid plan");
+            let schema = &program.sources().next().expect("a source").schema;
+            let event = |number: i64| [number, 7 * number % GROUPS, number % 5, number].map(Value::Int).to_vec();
+            let shape = {
+                let events = batch_of(schema, &Vec::from_iter((0..2 * GROUPS).map(event)));
+                Engine::new(program.clone()).expect("it compiles").shape(&events)
+            };
+            let survey = Surveyor::default().survey(&shape.accesses, &shape.uses, &shape.parameters, 2, |_| 1.0);
+            assert_eq!(i64::from(survey.transactions), 2 * GROUPS);
+            survey.paths(Cut::InPlace).critical
+        };
+        let (by_group, of_all) = (critical(true), critical(false));
+        assert!(by_group < 0.05, "{windows:?}: {by_group}");
+        assert!(of_all > 0.95, "{windows:?}: {of_all}");
     }
 }
 

@@ -155,7 +155,7 @@ impl Cascade<'_> {
             let keys = &mut self.scratch.keys;
             resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, i..i + 1, keys);
             input.ensure_results(i + 1);
-            input.point(&views, &computed_views);
+            input.point(&views, &[], &computed_views);
             arrived.push(InputEvent { input: id, event: i as u32 });
         }
         self.epoch.work.pipelines[stream] = pipeline;
@@ -170,7 +170,7 @@ impl Cascade<'_> {
         let log = logs[root].as_mut().expect("a stream that is followed has a log");
         let views = log.column_views(&self.machine.program.streams[root].schema);
         let (_, computed) = computed_of(pipelines[root].nodes.get_mut(node));
-        inputs[id].point(&views, &computed);
+        inputs[id].point(&views, &[], &computed);
     }
 
     /// Runs one transaction; gives the events that it emitted to streams that lead on to transactions.

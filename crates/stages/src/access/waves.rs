@@ -37,7 +37,7 @@ fn arrive(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: S
     log_and_run(machine, scratch, epoch, stream);
     let mut log = epoch.work.logs[stream].take().expect("a stream that leads on has a log");
     let views = log.column_views(&machine.program.streams[stream].schema);
-    let arrived = Arrived { arrays: None, natives: Some(&log.columns), views: &views, events: log.len };
+    let arrived = Arrived { arrays: None, natives: Some(&log.columns), views: &views, places: &[], events: log.len };
     deliver(machine, &mut scratch.keys, epoch, stream, &arrived);
     epoch.work.logs[stream] = Some(log);
 }

@@ -458,6 +458,7 @@ impl Gate {
     pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
         let held_before = self.held();
         let heads: Vec<Option<i64>> = self.queues.iter().map(Queue::first_time).collect();
+        self.count_passed(&mut epoch.input.passed);
         let due = std::mem::take(&mut epoch.input.merge);
         let (taken, sent) = match cut {
             Cut::Most(most) => self.cut_most(*most, epoch),
@@ -495,6 +496,13 @@ impl Gate {
         self.complete_batches(&mut epoch.input);
         epoch.input.merge.extend(due);
         true
+    }
+
+    /// Counts the events of each source that have passed.
+    fn count_passed(&self, passed: &mut Vec<u64>) {
+        passed.clear();
+        passed.resize(self.sources(), 0);
+        self.queues.iter().for_each(|queue| passed[queue.place.source] += queue.taken);
     }
 
     /// Returns the time below which every event has passed, and none comes any more: the punctuation of what was cut

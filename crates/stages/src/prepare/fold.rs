@@ -37,7 +37,7 @@ pub fn fold(
     }
     let (_, computed) = computed_of(node);
     let input = &mut epoch.work.inputs[id];
-    input.point(arrived.views, &computed);
+    input.point(arrived.views, arrived.places, &computed);
     let table = |role: usize| &machine.tables[of.roles()[role].table];
     let mut folded = input.folded.take().unwrap_or_else(|| {
         Box::new(Folded::new(of.transaction.reasons.len(), table(0), (of.roles().len() > 1).then(|| table(1))))

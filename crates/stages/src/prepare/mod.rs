@@ -4,6 +4,7 @@
 pub mod changes;
 pub mod fold;
 pub mod keys;
+mod places;
 
 use crate::epoch::{Epoch, JointRun};
 use crate::input::Input;
@@ -23,6 +24,7 @@ use typed_index_collections::{TiSlice, TiVec};
 
 /// Prepares a gathered epoch.
 pub fn prepare(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
+    places::place(machine, epoch);
     for source in 0..machine.wiring.given.len() {
         if machine.wiring.is_logged_root(machine.wiring.given[source]) {
             // Its events are logged when they are followed.
@@ -53,7 +55,9 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     pipeline.run(code, &mut scratch.context, &view, None, events, elements);
     epoch.work.pipelines[root] = pipeline;
     let views = std::mem::take(&mut scratch.views);
-    let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &views, events };
+    let places = std::mem::take(&mut epoch.input.sources[source].places);
+    assert!(places.is_empty() || places.len() == events, "each event has a place, or none has");
+    let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &views, places: &places, events };
     // The full log names each event that commits.
     let may_fold = machine.logging == Logging::Border;
     for &id in &machine.wiring.deliveries[root] {
@@ -62,6 +66,8 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
         }
     }
     deliver(machine, &mut scratch.keys, epoch, root, &arrived);
+    // Inputs have its address, which stays.
+    epoch.input.sources[source].places = places;
     scratch.views = views;
 }
 
@@ -73,6 +79,8 @@ pub struct Arrived<'a> {
     pub natives: Option<&'a [NativeColumn]>,
     /// The columns, in the form in which compiled code reads them.
     pub views: &'a [ColumnView],
+    /// Their places, if code asks for them.
+    pub places: &'a [u64],
     /// The number of events.
     pub events: usize,
 }
@@ -113,7 +121,7 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
         let events = 0..input.len;
         resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, events.clone(), keys);
         input.ensure_results(events.end);
-        input.point(arrived.views, &computed_views);
+        input.point(arrived.views, arrived.places, &computed_views);
     }
     epoch.work.pipelines[root] = pipeline;
 }
