@@ -54,36 +54,6 @@ unsafe impl Send for Groups {}
 // SAFETY: as above; it is only read while it is shared.
 unsafe impl Sync for Groups {}
 
-/// The row of a table that counts groups or events.
-#[derive(Clone, Copy)]
-pub struct Counter {
-    /// Its address.
-    pub row: RowAddress,
-    /// The cell that it counts in.
-    pub cell: usize,
-    /// The number of events counted where they were folded, if events are folded.
-    pub events: u64,
-}
-
-impl Counter {
-    /// # Safety
-    /// Only the caller uses the row.
-    unsafe fn count(self) -> u64 {
-        // SAFETY: by the caller.
-        unsafe { if read(self.row, 0) & EXISTS == 0 { 0 } else { read(self.row, self.cell) } }
-    }
-
-    /// # Safety
-    /// As [`Counter::count`].
-    unsafe fn put(self, count: u64) {
-        // SAFETY: by the caller.
-        unsafe {
-            write(self.row, 0, read(self.row, 0) | EXISTS);
-            write(self.row, self.cell, count);
-        }
-    }
-}
-
 /// The layout of a partial row.
 #[derive(Clone, Debug)]
 pub struct PartLayout {
@@ -238,70 +208,30 @@ impl Groups {
         }
     }
 
-    /// Merges the rows into those of the table, which are `rows`, in their order. `counts`: what counts groups or events, if
-    /// they are numbered. `number`: that of the table.
+    /// Merges the rows into those of the table, which are `rows`, in their order. `number`: that of the table.
     ///
     /// # Safety
     /// Only the caller uses these rows, and the rows of another epoch were merged before where they are of an earlier
     /// one.
-    pub unsafe fn merge(
-        &mut self,
-        context: &mut AccessContext,
-        fold: &Fold,
-        number: u32,
-        rows: &[RowAddress],
-        counts: Option<Counter>,
-    ) {
+    pub unsafe fn merge(&mut self, context: &mut AccessContext, fold: &Fold, number: u32, rows: &[RowAddress]) {
         assert!(rows.len() <= self.len, "there are {} groups, and {} rows", self.len, rows.len());
         context.write_in_place(true);
-        let numbers_events = fold.columns.contains(&Merge::EventNumber);
-        // SAFETY: by the caller.
-        let before = counts.filter(|_| numbers_events).map_or(0, |counter| unsafe { counter.count() });
         for (group, &row) in rows.iter().enumerate() {
             let part = self.row(group + 1);
-            if numbers_events {
-                // SAFETY: it is a row of this layout.
-                unsafe { self.renumber(fold, part, before as i64) }
-            }
-            // SAFETY: both are rows of this layout, and the row that counts has the cell that it counts in.
+            // SAFETY: both are rows of this layout.
             unsafe {
                 if read(part, 0) & EXISTS == 0 {
                     // All of its events were refused.
                     continue;
                 }
                 if read(row, 0) & EXISTS == 0 {
-                    self.begin(context, fold, number, (row, part), counts);
+                    self.begin(context, fold, number, (row, part));
                 } else {
                     self.unite(context, fold, number, (row, part));
                 }
             }
         }
-        if let Some(counter) = counts.filter(|counter| numbers_events && counter.events > 0) {
-            // SAFETY: by the caller.
-            unsafe { counter.put(before + counter.events) }
-        }
         context.commit();
-    }
-
-    /// Adds the number of events that were counted before to numbers of events.
-    ///
-    /// # Safety
-    /// As [`Groups::merge`].
-    unsafe fn renumber(&self, fold: &Fold, part: RowAddress, before: i64) {
-        for (column, merge) in fold.columns.iter().enumerate() {
-            let cell = self.layout.cell(column);
-            // SAFETY: by the caller; a window has a blob or none, which is the cell's own.
-            unsafe {
-                match merge {
-                    Merge::EventNumber => write(part, cell, read(part, cell).wrapping_add(before as u64)),
-                    Merge::EventNumbers(_) => {
-                        window::shift(blob::bytes_mut(read(part, cell)), before);
-                        window::shift(self.newest(column, part), before);
-                    }
-                    _ => {}
-                }
-            }
-        }
     }
 
     /// Returns the entry of the newest slice of a windowed column, if it is in the row.
@@ -323,7 +253,6 @@ impl Groups {
         fold: &Fold,
         number: u32,
         (row, part): (RowAddress, RowAddress),
-        counts: Option<Counter>,
     ) {
         // SAFETY: by the caller.
         unsafe {
@@ -346,11 +275,6 @@ impl Groups {
                         Edit { start: 0, gap: bytes.len()..bytes.len() }
                     });
                 }
-                if let (Merge::Number, Some(counter)) = (&fold.columns[column], counts) {
-                    let next = counter.count() + 1;
-                    counter.put(next);
-                    write(row, cell, next);
-                }
             }
         }
     }
@@ -370,7 +294,7 @@ impl Groups {
             unsafe {
                 let (own, other) = (read(row, cell), read(part, cell));
                 match merge {
-                    Merge::Stays | Merge::Number | Merge::EventNumber => {}
+                    Merge::Stays => {}
                     Merge::Sum => write(row, cell, own.wrapping_add(other)),
                     Merge::Any => write(row, cell, own | other),
                     Merge::All => write(row, cell, own & other),
@@ -382,7 +306,7 @@ impl Groups {
                             with.iter().for_each(|&column| self.take(column, (row, part)));
                         }
                     }
-                    Merge::Window(window) | Merge::EventNumbers(window) => {
+                    Merge::Window(window) => {
                         let address = row + cell as u64;
                         for part in
                             [blob::bytes(other), self.newest(column, part)].into_iter().filter(|p| !p.is_empty())

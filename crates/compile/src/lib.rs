@@ -30,7 +30,7 @@ mod window;
 
 pub use code::{Code, CompileError, JointCode, KeyCode, OperationCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, PipelineFn, Produced};
-pub use groups::{Counter, Groups};
+pub use groups::Groups;
 pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
 pub use marks::UndoMark;
 pub use native::{NativeColumn, resize_zeroed};

@@ -491,19 +491,6 @@ fn unite_entries<N: Number>(bytes: &mut [u8], other: &[u8]) {
     summary.put_entry(bytes);
 }
 
-/// Adds a number to each value in a window of slices of words.
-pub fn shift(bytes: &mut [u8], by: i64) {
-    for entry in bytes.chunks_exact_mut(<i64 as Number>::SLICE_BYTES) {
-        let mut summary = Summary::<i64>::of_none();
-        summary.add_entry(&entry[8..]);
-        let Summary { count, sum, least, greatest } = summary;
-        let sum = sum.wrapping_add(i128::from(count).wrapping_mul(i128::from(by)));
-        put(entry, 16, &sum.to_le_bytes());
-        put(entry, 32, &least.wrapping_add(by).to_le_bytes());
-        put(entry, 40, &greatest.wrapping_add(by).to_le_bytes());
-    }
-}
-
 /// Writes a slice with the values of another one's entries; how many bytes at the end it takes the place of.
 fn merge_slice<N: Number>(kept: &[u8], slice: i64, other: &[u8], out: &mut Vec<u8>) -> usize {
     let mut summary = Summary::<N>::of_none();

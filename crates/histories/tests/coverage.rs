@@ -128,17 +128,8 @@ const KINDS: &[&str] = &[
 
 /// The merges of folded events that must occur. Few programs let them be; `runtime/tests/over` has windows of which
 /// most are, with `any` and `all`.
-const MERGES: &[&str] = &[
-    "merged Number",
-    "merged Sum",
-    "merged Least",
-    "merged Greatest",
-    "merged Last",
-    "merged Best",
-    "merged Window",
-    "merged EventNumber",
-    "merged EventNumbers",
-];
+const MERGES: &[&str] =
+    &["merged Sum", "merged Least", "merged Greatest", "merged Last", "merged Best", "merged Window"];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or
 /// with what is in it; an operation goes by the name of its node too.

@@ -736,8 +736,7 @@ pub struct Transaction {
     pub fold: Option<Fold>,
 }
 
-/// The way in which the rows of a transaction's first role are merged. Its second role, if it has one, is the row that
-/// counts the groups.
+/// The way in which the rows of a transaction's only role are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fold {
     /// The merge of each column of the table. Those of the key and those that a row has from its first event stay.
@@ -749,11 +748,6 @@ pub struct Fold {
 pub enum Merge {
     /// The value of the existing row stays.
     Stays,
-    /// The value of the existing row stays; a row that is new is given the next number by the row that counts.
-    Number,
-    /// The value of the existing row stays. It is the number of an event by the row that counts, which counts all
-    /// events; in a row that is new, those that were counted before are added.
-    EventNumber,
     /// The sum of both.
     Sum,
     /// The lesser value, by number; None counts for nothing.
@@ -776,8 +770,6 @@ pub enum Merge {
     },
     /// The windows of both: of sums, or of moments.
     Window(Window),
-    /// The windows of both, of numbers as of [`Merge::EventNumber`].
-    EventNumbers(Window),
 }
 
 /// The nesting of a transaction, which commits or aborts as one with others.

@@ -12,20 +12,12 @@ pub struct Folded {
     pub events: usize,
     /// The number of aborted events among them, by reason.
     pub aborts: Vec<u64>,
-    /// Stands for the row that counts groups. From there on numbers are not looked at.
-    pub counter: Vec<u64>,
 }
 
 impl Folded {
-    /// Makes an empty set, for a transaction with this number of reasons to abort; `groups`: the table of their rows,
-    /// `counts`: that of the row that counts them, if one does.
-    pub fn new(reasons: usize, groups: &Table, counts: Option<&Table>) -> Folded {
-        Folded {
-            groups: Groups::new(groups),
-            events: 0,
-            aborts: vec![0; reasons],
-            counter: vec![0; counts.map_or(0, |table| table.layout().size() / 8)],
-        }
+    /// Makes an empty set, for a transaction with this number of reasons to abort; `groups`: the table of their rows.
+    pub fn new(reasons: usize, groups: &Table) -> Folded {
+        Folded { groups: Groups::new(groups), events: 0, aborts: vec![0; reasons] }
     }
 
     /// Forgets the events. The worker that folds the next ones has the memory in its cache, and empties the rest.
@@ -37,7 +29,6 @@ impl Folded {
     pub fn begin(&mut self) {
         self.groups.clear();
         self.aborts.fill(0);
-        self.counter.fill(0);
     }
 }
 

@@ -55,24 +55,6 @@ fn merged_windows_have_the_bytes_of_all_values() {
     assert!(in_place > 1_000, "{in_place} values were added in place");
 }
 
-#[test]
-fn shifted_windows_have_the_bytes_of_shifted_values() {
-    let slices = Slices { count: 3, slide: 10, time: Type::Int };
-    let window = Window { value: Type::Int, keep: Keep::Slices(slices) };
-    for seed in 0..200 {
-        let mut random = Random::new(seed);
-        let by = *random.pick(&[0, 1, -7, 1 << 40]);
-        let [mut bytes, mut expected] = [Vec::new(), Vec::new()];
-        for time in 0..random.int(0, 40) {
-            let value = random.int(-1000, 1000);
-            added(&window, &mut bytes, time, Item::Word(value));
-            added(&window, &mut expected, time, Item::Word(value + by));
-        }
-        shift(&mut bytes, by);
-        assert_eq!(bytes, expected, "seed {seed}");
-    }
-}
-
 /// Returns the entries: slices and values.
 fn entries_of(bytes: &[u8]) -> Vec<(i64, i64)> {
     bytes.chunks_exact(16).map(|entry| (word(entry), word(&entry[8..]))).collect()

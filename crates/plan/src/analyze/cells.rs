@@ -229,8 +229,6 @@ enum Kept {
     },
     /// The merge that the column's window says.
     Window,
-    /// The numbers of events by a row that counts are merged, in windows of them.
-    EventNumbers,
 }
 
 impl Merges {
@@ -240,10 +238,9 @@ impl Merges {
         self
     }
 
-    /// Adds the column of the numbers of events in sliding windows, which are counted or known beforehand: places, or all 0
-    /// where there is one group.
-    pub fn with_order(mut self, are_counted: bool) -> Merges {
-        self.0.push((ORDER.into(), if are_counted { Kept::EventNumbers } else { Kept::Window }));
+    /// Adds the column of the places of events in sliding windows, which are all 0 where there is one group.
+    pub fn with_places(mut self) -> Merges {
+        self.0.push((ORDER.into(), Kept::Window));
         self
     }
 
@@ -259,7 +256,6 @@ impl Merges {
                     Merge::Best { greatest: *greatest, with: with.iter().map(number).collect() }
                 }
                 Kept::Window => Merge::Window(table.columns[column].window.expect("it is a window")),
-                Kept::EventNumbers => Merge::EventNumbers(table.columns[column].window.expect("it is a window")),
             };
         }
         Fold { columns }

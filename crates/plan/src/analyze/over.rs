@@ -538,15 +538,13 @@ impl Lowering<'_> {
     /// Returns the merges of rows, if all events of a group in an epoch are of the same windows: between two boundaries
     /// of sliding windows there is one slice, and before the earliest end of a session no other begins.
     fn merges(&self) -> Option<Merges> {
-        let is_plain = self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
-        let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
         let is_counted = self.numbering == Numbering::Counted;
+        let is_plain = !is_counted && self.rows.is_none() && self.top.is_none() && self.owns.columns().is_empty();
+        let has_texts = self.parts.iter().any(|part| part.ty.ty.is_bytes());
         let merges = self.cells.merges().filter(|_| is_plain && !has_texts)?;
-        let number = if matches!(self.kind, Kind::Sliding { .. }) { Merge::EventNumber } else { Merge::Number };
-        let merges = if is_counted { merges.with("first", number) } else { merges };
         match self.kind {
             Kind::Tumbling { .. } | Kind::Calendar(_) => Some(merges),
-            Kind::Sliding { .. } => Some(merges.with_order(is_counted)),
+            Kind::Sliding { .. } => Some(merges.with_places()),
             Kind::Session { .. } => Some(merges.with(&self.kind.due_column(), Merge::Last)),
             // An event may fill its window, and the next one begins another.
             Kind::Counting { .. } => None,

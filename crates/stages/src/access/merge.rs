@@ -2,8 +2,6 @@
 
 use crate::epoch::{Epoch, Flaw};
 use crate::machine::{Machine, Scratch};
-use tidemill_compile::Counter;
-use tidemill_plan::TableId;
 
 /// Merges the groups of all inputs, in their order. The rows were saved where that is wanted.
 pub fn merge(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
@@ -12,10 +10,6 @@ pub fn merge(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         let Some(folded) = input.folded.as_mut().filter(|folded| folded.events > 0) else { continue };
         let of = machine.input(id);
         let fold = of.transaction.fold.as_ref().expect("only such a transaction is folded");
-        let counts = of.roles().get(1).map(|role| {
-            let cell = counting_cell(machine, role.table);
-            Counter { row: input.rows[1][0], cell, events: folded.counter[cell / 8] }
-        });
         let table = usize::from(of.roles()[0].table) as u32;
         #[allow(unsafe_code)]
         // SAFETY: prepare found these rows; nothing else touches the tables in the epochs of these events, epochs are
@@ -23,16 +17,8 @@ pub fn merge(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
         unsafe {
             let groups = input.rows[0].len() - usize::from(flaw == Some(Flaw::OmitsGroup));
             for _ in 0..1 + u32::from(flaw == Some(Flaw::MergesTwice)) {
-                folded.groups.merge(&mut scratch.context, fold, table, &input.rows[0][..groups], counts);
+                folded.groups.merge(&mut scratch.context, fold, table, &input.rows[0][..groups]);
             }
         }
     }
-}
-
-/// Returns the cell in which the row that counts groups has their number: its one column beside the key.
-fn counting_cell(machine: &Machine, table: TableId) -> usize {
-    let table = &machine.tables[table];
-    let is_key = |column: &usize| table.definition().key.contains(column);
-    let column = (0..table.definition().columns.len()).find(|column| !is_key(column));
-    table.layout().cell(column.expect("a count is beside the key"))
 }

@@ -9,7 +9,6 @@
 use crate::epoch::Epoch;
 use crate::folded::Folded;
 use crate::machine::{Machine, Scratch};
-use crate::prepare::keys::fixed_row;
 use crate::prepare::{Arrived, computed_of};
 use crate::wiring::InputId;
 use tidemill_compile::abi::{InputView, Verdict};
@@ -38,17 +37,15 @@ pub fn fold(
     let (_, computed) = computed_of(node);
     let input = &mut epoch.work.inputs[id];
     input.point(arrived.views, arrived.places, &computed);
-    let table = |role: usize| &machine.tables[of.roles()[role].table];
-    let mut folded = input.folded.take().unwrap_or_else(|| {
-        Box::new(Folded::new(of.transaction.reasons.len(), table(0), (of.roles().len() > 1).then(|| table(1))))
-    });
+    let table = &machine.tables[of.roles()[0].table];
+    let new = || Box::new(Folded::new(of.transaction.reasons.len(), table));
+    let mut folded = input.folded.take().unwrap_or_else(new);
     folded.begin();
-    let Folded { groups, events: all, aborts, counter } = &mut *folded;
+    let Folded { groups, events: all, aborts } = &mut *folded;
     if let Some(key) = constants(&of.wiring.keys.roles[0]) {
         groups.make_sole(key.into_iter());
     }
-    let counter = counter.as_mut_ptr();
-    let rows = [std::ptr::from_mut(groups).cast::<u64>().cast_const(), std::ptr::from_ref(&counter).cast()];
+    let rows = [std::ptr::from_mut(groups).cast::<u64>().cast_const()];
     let view = InputView {
         index,
         rows: rows.as_ptr(),
@@ -57,19 +54,14 @@ pub fn fold(
     };
     scratch.context.write_in_place(true);
     #[allow(unsafe_code)]
-    // SAFETY: the view is of the input's events, whose index and columns cover them; the groups, the row that counts
-    // them and a count for each reason are where the code expects them.
+    // SAFETY: the view is of the input's events, whose index and columns cover them; the groups and a count for each
+    // reason are where the code expects them.
     unsafe {
         code(&mut *scratch.context, &view, 0, events as u64);
     }
     *all = events;
     scratch.pauses[id].judge(events, groups.len());
-    resolve(table(0), groups, &mut input.rows[0]);
-    if let Some(rows) = input.rows.get_mut(1) {
-        rows.clear();
-        rows.extend(fixed_row(table(1), &of.wiring.keys.roles[1]));
-        assert_eq!(rows.len(), 1, "groups are counted by one row");
-    }
+    resolve(table, groups, &mut input.rows[0]);
     input.folded = Some(folded);
 }
 

@@ -130,7 +130,7 @@ pub fn resolve_roles(
 }
 
 /// Returns the row of a key of constants, which all events have.
-pub(super) fn fixed_row(table: &Table, key: &[KeySource]) -> Option<RowAddress> {
+fn fixed_row(table: &Table, key: &[KeySource]) -> Option<RowAddress> {
     let mut parts = Vec::new();
     for part in key {
         let KeySource::Constant(value) = part else { return None };
