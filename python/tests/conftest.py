@@ -77,7 +77,7 @@ _numbers = count()
 # Reasons for which `make test` may skip a test: the system has not what no package of Python brings.
 OF_THE_SYSTEM = (
     r"there is no (Chromium|Java|libfaketime|node and npm|psql|python3\.10|/.*\.jar)",
-    r"(psql|curl|promtool|docker-compose|helm|systemd-analyze) is not installed",
+    r"(actionlint|curl|docker-compose|helm|promtool|psql|systemd-analyze) is not installed",
     r"Python 3\.10 does not say",
     r"(it needs )?a file system of its own",
     r"no file system can be mounted",
