@@ -74,7 +74,7 @@ segments = app.table(Segment)
 
 _numbers = count()
 
-# Reasons for which `make test` may skip a test: the system has not what no package of Python brings.
+# The reasons for which `make test` may skip a test: it needs something of the system that no package of Python brings.
 OF_THE_SYSTEM = (
     r"there is no (Chromium|Java|libfaketime|node and npm|psql|python3\.10|/.*\.jar)",
     r"(actionlint|curl|docker-compose|helm|promtool|psql|systemd-analyze) is not installed",
@@ -101,7 +101,7 @@ def pytest_terminal_summary(terminalreporter, config):
     unknown = unknown_skips(reasons)
     terminalreporter.write_line(f"{len(reasons)} skipped, {len(unknown)} for a reason that is not known")
     for reason in unknown:
-        terminalreporter.write_line(f"error: a test is skipped that the requirements are there for: {reason}", red=True)
+        terminalreporter.write_line(f"error: a test is skipped for a reason that is not known: {reason}", red=True)
     if unknown and terminalreporter._session.exitstatus == pytest.ExitCode.OK:
         terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -7,7 +7,7 @@
 //!
 //! # A connector of your own
 //!
-//! Of Tidemill it needs this crate and `tidemill-model` only:
+//! It depends on this crate and `tidemill-model`, and on no more of Tidemill:
 //!
 //! ```
 //! use arrow_array::RecordBatch;

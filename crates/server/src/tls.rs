@@ -1,6 +1,6 @@
 //! TLS: the certificate of a server and the authority of its clients, from files.
 //!
-//! Where clients are asked for certificates no session is resumed, so each connection has its certificate checked, with its time.
+//! No session is resumed where clients are asked for certificates: each connection has its certificate and its time checked.
 
 use crate::certificates::{self, EndPoint};
 use crate::file_version::FileVersion;
