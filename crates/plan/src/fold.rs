@@ -17,14 +17,13 @@ impl Program {
         let transaction = &self.transactions[id];
         let fold = transaction.fold.as_ref()?;
         let origin = |input: StreamId| &self.streams[self.streams[input].root].origin;
-        let ([input], [_]) = (&transaction.inputs[..], &transaction.roles[..]) else { return None };
+        let ([input], [role]) = (&transaction.inputs[..], &transaction.roles[..]) else { return None };
         let alone = |table: TableId| {
             let touches = |of: &Transaction| of.roles.iter().any(|role: &Role| role.table == table);
             let mut others = self.transactions.iter_enumerated().filter(|(other, of)| *other != id && touches(of));
             others.all(|(_, of)| of.inputs.iter().all(|&input| matches!(origin(input), Origin::Due(_))))
         };
-        let may = origin(*input).is_of_source()
-            && transaction.roles.iter().all(|role| self.tables[role.table].is_hidden && alone(role.table));
+        let may = origin(*input).is_of_source() && self.tables[role.table].is_hidden && alone(role.table);
         (may && Waves::of(self).is_some()).then_some(fold)
     }
 }
