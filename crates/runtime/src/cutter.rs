@@ -1,7 +1,6 @@
 //! The cutters, which decide where epochs are cut: by input and load, or as an earlier run's log prescribes.
 
 use crate::ahead::{Ahead, Decided};
-use crate::idle::Idle;
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
@@ -11,6 +10,7 @@ use tidemill_io::{IoFailure, SourceBatch};
 use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, LoggedInput, RunError, Shared, TooFar};
 use tidemill_stages::gate::{Cut, Gate};
+use tidemill_stages::progress::Silence;
 
 /// The time that the gate waits for more input before it checks again, nanoseconds.
 const GATE_POLL: u64 = 100_000;
@@ -52,7 +52,7 @@ pub struct Intake<'a> {
     pub(crate) session: SessionState,
     /// A flag: whether calls that the gate holds wait for the tick of a clock.
     pub(crate) calls_wait: bool,
-    pub(crate) idle: &'a mut Idle,
+    pub(crate) idle: &'a mut Silence,
     pub(crate) keys: &'a mut KeysAtGate,
     pub(crate) ahead: &'a Ahead,
     /// The maximum number of events of the epoch.
@@ -98,7 +98,7 @@ impl Intake<'_> {
         if let Some(source) = self.idle.silent().find(|&source| !self.inputs.is_empty(source)) {
             return Some(source);
         }
-        let is_held_back = self.idle.is_held_back(self.gate);
+        let is_held_back = self.idle.is_held_back(self.gate.progress());
         let stays = |s| self.gate.has_paused(s) || (is_held_back && self.inputs.replays(s));
         let heard = self.gate.slowest_of(|s| !stays(s) && !self.idle.is_silent(s));
         heard.or_else(|| self.gate.slowest_of(|s| !stays(s)))
@@ -107,7 +107,7 @@ impl Intake<'_> {
     /// Returns the time at which the clock raises a paused split, if sources that it holds back are to be read on then.
     fn waits_for_silence(&self) -> Option<u64> {
         let goes_on = self.gate.slowest_of(|split| !self.gate.has_paused(split)).is_some();
-        self.idle.holds_until(self.gate).filter(|_| goes_on)
+        self.idle.holds_until(self.gate.progress()).filter(|_| goes_on)
     }
 
     /// Ends the input of the clocks where no other source has more: a run does not go on for its clocks, unless it has no

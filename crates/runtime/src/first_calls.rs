@@ -14,12 +14,12 @@
 //! run has logged and no epoch had; then those that wait in one queue. Nothing else waits for them. Where the run ends before, they
 //! stay as they are.
 
-use crate::idle::Idle;
 use crate::inputs::Inputs;
 use std::time::Duration;
 use tidemill_durability::{Bug, Planted};
 use tidemill_recovery::{HeldTime, Shared};
 use tidemill_stages::gate::Gate;
+use tidemill_stages::progress::Silence;
 
 /// A flag: whether calls may be taken.
 pub struct FirstCalls {
@@ -85,7 +85,7 @@ impl FirstCalls {
 
     /// Looks whether time has gone on. `passes`: whether something may pass, or is due, that has not been cut. Returns when to
     /// look again, if nothing happens before.
-    pub fn look(&mut self, gate: &Gate, inputs: &Inputs, idle: &Idle, passes: bool, on: &Shared) -> Option<u64> {
+    pub fn look(&mut self, gate: &Gate, inputs: &Inputs, idle: &Silence, passes: bool, on: &Shared) -> Option<u64> {
         if self.stage == Stage::Over {
             return None;
         }
@@ -103,13 +103,13 @@ impl FirstCalls {
         *on.control.held_time.lock() = None;
     }
 
-    fn held(&self, gate: &Gate, inputs: &Inputs, idle: &Idle) -> Held {
+    fn held(&self, gate: &Gate, inputs: &Inputs, idle: &Silence) -> Held {
         match gate.slowest_of(|split| !idle.is_silent(split)) {
             None => Held::Nothing,
             // All other splits have shown as much: their ticks are not due either.
             Some(split) if inputs.is_clock(split) && inputs.is_up_to_date(split) => Held::Nothing,
             Some(split) if inputs.is_clock(split) => Held::Clock,
-            Some(split) => Held::Split(split, idle.allowed(gate, split)),
+            Some(split) => Held::Split(split, idle.allowed(gate.progress(), split)),
         }
     }
 

@@ -7,11 +7,11 @@ mod logged;
 mod room;
 
 use self::room::Slots;
-use crate::agenda::{Agenda, Times};
+use crate::agenda::Agenda;
 use crate::ahead::{Ahead, RunTime};
 use crate::cutter::{Cutter, Gathering, Intake, source_failed};
 use crate::first_calls::FirstCalls;
-use crate::idle::Idle;
+use crate::idle::raise;
 use crate::inputs::Inputs;
 use crate::options::Options;
 use crate::pipeline::Pipeline;
@@ -26,6 +26,7 @@ use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Cut, Gate, SourcePosition};
+use tidemill_stages::progress::{Silence, Times};
 use tidemill_state::Table;
 
 const SENT_AFTER_END: &str = "events were sent to it after it had ended";
@@ -53,7 +54,7 @@ pub struct Gatherer {
     durable: Option<DurableGate>,
     session: Option<AtGate>,
     first_calls: FirstCalls,
-    idle: Idle,
+    idle: Silence,
     ahead: Ahead,
     keys: KeysAtGate,
     agenda: Agenda,
@@ -148,7 +149,7 @@ impl Gatherer {
             gate.wake_within();
         }
         let begun = on.environment.now();
-        let idle = Idle::new(idle, inputs.len(), begun);
+        let idle = Silence::new(idle, inputs.len(), begun);
         let ahead = Ahead::new(&on.machine.program, &inputs, time);
         let durable =
             durable.map(|side| DurableGate { side, begun, recovery: Recovery::default(), short: None, merges: false });
@@ -302,11 +303,11 @@ impl Gatherer {
             let (inputs, now) = (&self.inputs, self.on.environment.now());
             let has_messages = self.session.as_ref().is_some_and(AtGate::has_messages);
             let has_input = |source| !inputs.is_empty(source) || has_messages && inputs.is_sent(source);
-            self.idle.raise(&mut self.gate, feed.as_deref_mut(), now, has_input);
+            raise(&mut self.idle, &mut self.gate, feed.as_deref_mut(), now, has_input);
         }
-        if self.replay.is_none() && !self.agenda.is_empty() && !self.gate.wakes_within() {
+        if self.replay.is_none() && !self.agenda.boundaries.is_empty() && !self.gate.wakes_within() {
             let is_beyond = self.gate.is_beyond();
-            let boundary = self.agenda.boundary(Times { is_end: is_beyond, ..Times::of(&self.gate) });
+            let boundary = self.agenda.boundaries.next(Times { is_end: is_beyond, ..self.gate.times() });
             self.gate.hold_from(boundary);
             let through = if is_beyond { self.gate.first_time() } else { self.gate.complete() };
             if let Some(boundary) = boundary.filter(|&boundary| through >= Some(boundary)) {
@@ -364,7 +365,7 @@ impl Gatherer {
         if self.session.as_ref().is_some_and(AtGate::is_closing) {
             self.first_calls = FirstCalls::over();
         }
-        let boundary = self.agenda.boundary(Times::of(&self.gate)).filter(|_| !self.gate.wakes_within());
+        let boundary = self.agenda.boundaries.next(self.gate.times()).filter(|_| !self.gate.wakes_within());
         let is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
         let passes = is_due || self.gate.has_wakes() || self.gate.ready(1) > 0;
         let until = self.first_calls.look(&self.gate, &self.inputs, &self.idle, passes, &self.on);
@@ -392,11 +393,11 @@ impl Gatherer {
         let is_replay = self.replay.is_some();
         // At the end of time no timer comes any more.
         let is_end = self.gate.complete() < Some(boundary);
-        let times = if is_end { Times::at_end(&self.gate) } else { Times::of(&self.gate) };
+        let times = if is_end { self.gate.times().at_end() } else { self.gate.times() };
         let mut has_events = false;
-        while due < self.agenda.len() && !has_events {
-            if is_replay || self.agenda.may_be_due(due, boundary, times) {
-                let events = self.agenda.take(&self.on.machine, &mut self.gate, due, boundary)?;
+        while due < self.agenda.boundaries.len() && !has_events {
+            if is_replay || self.agenda.boundaries.may_be_due(DueCut { due, boundary }, times) {
+                let events = self.agenda.take(&self.on.machine, &mut self.gate, DueCut { due, boundary })?;
                 has_events = events.is_some();
                 epoch.input.given_due(self.inputs.sources() + due, events);
             }
@@ -408,7 +409,7 @@ impl Gatherer {
             assert!(!is_replay, "what was due is due again");
             self.slots.keep(epoch);
         }
-        self.next_due = Some(DueCut { due, boundary }).filter(|at| at.due < self.agenda.len() && !is_replay);
+        self.next_due = Some(DueCut { due, boundary }).filter(|at| at.due < self.agenda.boundaries.len() && !is_replay);
         self.go_on(Phase::Room)
     }
 
@@ -437,13 +438,16 @@ impl Gatherer {
             epoch.input.due = Some(*at);
         }
         epoch.input.left_out = self.agenda.left_out(&self.on.machine, last, self.gate.last_time());
-        self.agenda.passes(cut, epoch.input.least_time);
+        match cut {
+            Cut::Due(at) => self.agenda.boundaries.passes_due(*at),
+            Cut::Most(_) | Cut::Exactly(_) => self.agenda.boundaries.passes(epoch.input.least_time),
+        }
         self.number += 1;
         let mut savepoints = Vec::new();
         if let Some(session) = self.session.as_ref().filter(|_| self.replay.is_some()) {
             session.replays(&mut epoch);
         } else if let Some(session) = &mut self.session {
-            let boundary = self.agenda.boundary(Times::of(&self.gate)).filter(|_| !self.gate.wakes_within());
+            let boundary = self.agenda.boundaries.next(self.gate.times()).filter(|_| !self.gate.wakes_within());
             let more_is_due = boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary));
             let is_free = self.durable.as_ref().is_some_and(|durable| durable.side.trigger.is_free());
             savepoints = session.cut(&mut epoch, &self.gate, more_is_due, may_be_due && is_free);

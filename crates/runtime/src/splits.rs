@@ -1,9 +1,9 @@
 //! Splits that join: at the gate, among the inputs, and where silence is watched, which all count them alike.
 
-use crate::idle::Idle;
 use crate::inputs::Inputs;
 use tidemill_io::IoFailure;
 use tidemill_stages::gate::Gate;
+use tidemill_stages::progress::Silence;
 
 /// A split that joins.
 pub struct Known {
@@ -19,7 +19,13 @@ pub struct Known {
 
 /// Lets a split join; the first one of a source is there from the start, and gets its name. Returns its number among
 /// all splits.
-pub fn join(known: Known, gate: &mut Gate, inputs: &mut Inputs, idle: &mut Idle, now: u64) -> Result<usize, IoFailure> {
+pub fn join(
+    known: Known,
+    gate: &mut Gate,
+    inputs: &mut Inputs,
+    idle: &mut Silence,
+    now: u64,
+) -> Result<usize, IoFailure> {
     let Known { source, split, name, mark } = known;
     assert_eq!(split as usize, inputs.names(source).len(), "splits join in the order of their numbers");
     let number = inputs.join(source, name)?;

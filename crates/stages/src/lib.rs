@@ -21,6 +21,7 @@ pub mod input;
 mod listed;
 pub mod machine;
 pub mod prepare;
+pub mod progress;
 pub mod stream_state;
 mod sync;
 pub mod tasks;

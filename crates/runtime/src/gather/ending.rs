@@ -5,7 +5,6 @@
 //! boundaries, one after the other, and what closes at one boundary in the order of its places.
 
 use super::{Gatherer, Phase};
-use crate::agenda::Times;
 use tidemill_recovery::RunError;
 use tidemill_stages::actor::Progress;
 use tidemill_stages::due::DueCut;
@@ -20,7 +19,7 @@ impl Gatherer {
     /// Closes what is open next of the operators that end; leaves after the last.
     pub(super) fn close_open(&mut self, epoch: Box<Epoch>) -> Result<Progress, RunError> {
         let complete = self.gate.complete();
-        let shown = self.agenda.boundary(Times::of(&self.gate)).filter(|&boundary| complete >= Some(boundary));
+        let shown = self.agenda.boundaries.next(self.gate.times()).filter(|&boundary| complete >= Some(boundary));
         let ends = self.durable.as_ref().map(|durable| durable.side.ends.clone()).unwrap_or_default();
         let mut boundary = shown.filter(|_| !self.on.control.stops());
         if boundary.is_none() && !self.on.control.stops() {

@@ -1,6 +1,6 @@
 //! The gate's side of a session: takes what is sent, and asks the epochs what the session asks.
 
-use crate::idle::{Idle, punctuate};
+use crate::idle::punctuate;
 use crate::inputs::Inputs;
 use crate::session::calls::{Caller, CallsAtGate, OWN_LINE, SentCalls};
 use crate::session::link::{Due, Link, Message, Question};
@@ -14,6 +14,7 @@ use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::{Inbox, Took};
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::Gate;
+use tidemill_stages::progress::Silence;
 
 /// The number of events with an event time that the gate takes ahead of a source that holds them back.
 const HELD_MAX: usize = 1 << 20;
@@ -165,7 +166,7 @@ impl AtGate {
         &mut self,
         gate: &mut Gate,
         inputs: &Inputs,
-        idle: &mut Idle,
+        idle: &mut Silence,
         mut feed: Option<&mut LogFeed>,
         keys: &mut KeysAtGate,
         events_max: usize,
@@ -216,7 +217,7 @@ impl AtGate {
     }
 
     /// Takes the calls whose keys were looked up, and those behind them.
-    fn go_on(&mut self, gate: &mut Gate, feed: Option<&mut LogFeed>, idle: &mut Idle, keys: &mut KeysAtGate) {
+    fn go_on(&mut self, gate: &mut Gate, feed: Option<&mut LogFeed>, idle: &mut Silence, keys: &mut KeysAtGate) {
         let mut to = CallsTo { gate, feed, idle, calls: &mut self.calls };
         self.looking.go_on(|sent, looked_up, may_look| to.take_one(sent, looked_up, may_look, keys));
     }
@@ -286,7 +287,7 @@ impl AtGate {
 struct CallsTo<'a> {
     gate: &'a mut Gate,
     feed: Option<&'a mut LogFeed>,
-    idle: &'a mut Idle,
+    idle: &'a mut Silence,
     calls: &'a mut CallsAtGate,
 }
 

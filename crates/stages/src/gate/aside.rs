@@ -7,7 +7,8 @@
 
 use crate::epoch::Epoch;
 use crate::gate::Gate;
-use crate::gate::queue::{Queue, SplitPlace};
+use crate::gate::queue::Queue;
+use crate::progress::Frontier;
 use arrow_array::RecordBatch;
 use arrow_select::interleave::interleave_record_batch;
 use tidemill_io::BadRecord;
@@ -69,28 +70,13 @@ impl Gate {
         if waiting.peek().is_none() {
             return false;
         }
-        let bound = self.bound();
-        waiting.any(|queue| queue.aside.first() <= self.limit_aside(bound, queue))
-    }
-
-    /// Returns the position up to which late and bad records may pass: no record with a smaller one can come, and it is
-    /// not beyond the program's mark; at the end of time there is no limit.
-    fn bound(&self) -> (i64, SplitPlace) {
-        if self.ended() {
-            return (i64::MAX, SplitPlace::LAST);
-        }
-        let mark = (self.mark().unwrap_or(i64::MIN), SplitPlace::LAST);
-        let open = self.queues.iter().filter(|queue| queue.holds_back());
-        open.map(|queue| (queue.low().unwrap_or(i64::MIN), queue.place)).fold(mark, Ord::min)
+        let frontier = self.progress.frontier_aside();
+        waiting.any(|queue| queue.aside.first() <= self.limit_aside(frontier, queue))
     }
 
     /// Returns the greatest time at which records of a split may pass, if any may.
-    fn limit_aside(&self, (time, first): (i64, SplitPlace), queue: &Queue) -> Option<i64> {
-        match self.orders[queue.place.source] {
-            false => Some(i64::MAX),
-            true if queue.place <= first => Some(time),
-            true => time.checked_sub(1),
-        }
+    fn limit_aside(&self, frontier: Frontier, queue: &Queue) -> Option<i64> {
+        if self.orders[queue.place.source] { frontier.limit(queue.place) } else { Some(i64::MAX) }
     }
 
     /// Gives an epoch the late and bad records that may pass.
@@ -98,8 +84,8 @@ impl Gate {
         if self.queues.iter().all(|queue| queue.aside.is_empty()) {
             return;
         }
-        let bound = self.bound();
-        let limits: Vec<Option<i64>> = self.queues.iter().map(|queue| self.limit_aside(bound, queue)).collect();
+        let frontier = self.progress.frontier_aside();
+        let limits: Vec<Option<i64>> = self.queues.iter().map(|queue| self.limit_aside(frontier, queue)).collect();
         for source in 0..self.sources() {
             let of_source = self.queues.iter_mut().zip(&limits).filter(|(queue, _)| queue.place.source == source);
             let waiting = of_source.filter(|(queue, _)| !queue.aside.is_empty());

@@ -210,15 +210,4 @@ impl Gate {
             Some(split) => self.lates[self.source_of(split)].as_ref().expect("its late events are inputs").number,
         }
     }
-
-    /// Returns whether the late events of some source are inputs.
-    pub(super) fn takes_late(&self) -> bool {
-        self.lates.iter().any(Option::is_some)
-    }
-
-    /// Returns whether all sources have ended and the events left have later times than any that was shown, as late
-    /// events of a split that joined there may. Before such events only open windows and batches close.
-    pub fn is_beyond(&self) -> bool {
-        self.takes_late() && self.ended() && self.first_time() > self.shown()
-    }
 }

@@ -2,6 +2,7 @@
 
 use crate::gate::Gate;
 use crate::gate::queue::Queue;
+use crate::progress::SplitMarks;
 
 /// The mark of a split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,13 +23,16 @@ pub struct SplitMark {
 impl Gate {
     /// Returns the mark of each split.
     pub fn marks(&self) -> Vec<SplitMark> {
-        let of = |queue: &Queue| SplitMark {
-            source: queue.place.source,
-            low: queue.time_field.and(queue.shown()).and(queue.low()),
-            shown: queue.time_field.and(queue.shown()),
-            held: queue.held() as u64,
-            ended: queue.ended,
+        let of = |(queue, of): (&Queue, &SplitMarks)| {
+            let shown = of.shown().filter(|_| of.has_time());
+            SplitMark {
+                source: queue.place.source,
+                low: shown.and(of.low()),
+                shown,
+                held: queue.held() as u64,
+                ended: of.ended,
+            }
         };
-        self.queues.iter().map(of).collect()
+        self.queues.iter().zip(self.progress.iter()).map(of).collect()
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::epoch::Epoch;
 use crate::gate::Gate;
-use crate::gate::queue::{Cursor, SplitPlace};
+use crate::gate::queue::Cursor;
+use crate::progress::SplitPlace;
 use arrow_array::RecordBatch;
 use arrow_select::interleave::interleave_record_batch;
 use std::cmp::Reverse;

@@ -6,7 +6,8 @@
 //! An event passes only when no event with a smaller position can arrive any more. Each source's *low mark* (its
 //! punctuation) is a lower bound on the times of the events that it may still deliver: the greatest time that it has
 //! delivered, less its lateness. A source's own records alone decide which of its events are late, so neither the other
-//! sources nor the boundaries of epochs can change it.
+//! sources nor the boundaries of epochs can change it. The marks, and what follows from them, are those of
+//! [`progress`](crate::progress), which sees times alone; here are the events.
 //!
 //! Events that are sent without an event time ([`Gate::send`]) hold nothing back and are held back by nothing: in each
 //! epoch they follow the others ([`sent`]).
@@ -34,9 +35,10 @@ use crate::gate::batches::BatchStream;
 pub use crate::gate::batches::OpenBatch;
 use crate::gate::late::{Divided, LateAmong, LateStream};
 pub use crate::gate::marks::SplitMark;
-use crate::gate::queue::{Queue, Segment, SplitPlace};
+use crate::gate::queue::{Queue, Segment};
 use crate::gate::sent::{SentOrder, SourceRun};
 pub use crate::gate::standing::Standing;
+use crate::progress::{Marks, SplitMarks, SplitPlace, Times};
 use tidemill_io::SourceBatch;
 use tidemill_plan::{Origin, Program, StreamId};
 
@@ -85,8 +87,8 @@ pub struct Passed {
 pub struct Gate {
     /// The queue of each split, by split: the first of each source, then those that joined.
     queues: Vec<Queue>,
-    /// A flag for each source: whether further splits may join.
-    expects: Vec<bool>,
+    /// The marks of each split, and what follows from them.
+    progress: Marks,
     /// A flag for each source: whether it is read in splits, so that late and bad records wait for their order.
     orders: Vec<bool>,
     /// The stream of each source's late events, by source, if they are inputs.
@@ -99,8 +101,6 @@ pub struct Gate {
     sent_waits: bool,
     /// The time and split of the last event that has passed in this run.
     passed: Option<(Option<i64>, SplitPlace)>,
-    /// No event of this time or a later one may pass before what is due then.
-    boundary: Option<i64>,
     /// The last boundary at which something was due.
     ran: Option<i64>,
     /// A flag: whether rows wake within epochs.
@@ -113,29 +113,30 @@ impl Gate {
     /// Makes a gate for the sources of a program, given their streams.
     pub fn new(program: &Program, sources: &[StreamId]) -> Self {
         let lates = LateStream::of(program, sources);
-        let queue = |(source, &stream): (usize, &StreamId)| {
+        let split = |(source, &stream): (usize, &StreamId)| {
             let stream = &program.streams[stream];
             let Origin::Source { lateness, .. } = stream.origin else { unreachable!("a source's stream") };
             let ty = |f: usize| stream.schema.fields[f].scalar_type().expect("event time is a scalar").ty;
             let place = SplitPlace { source, split: 0 };
-            let mut queue = Queue::new(place, stream.own_time().map(|f| (f, ty(f))), lateness);
+            let mut queue = Queue::new(place, stream.own_time().map(|f| (f, ty(f))));
             queue.filled = stream.filled_time().map(|f| (f, ty(f)));
             queue.takes_late = lates[source].is_some();
-            queue
+            let marks = SplitMarks::new(place, queue.time_field.map(|_| lateness));
+            (queue, marks)
         };
-        let queues: Vec<Queue> = sources.iter().enumerate().map(queue).collect();
-        let (expects, orders) = (vec![false; queues.len()], vec![false; queues.len()]);
+        let (queues, marks): (Vec<Queue>, Vec<SplitMarks>) = sources.iter().enumerate().map(split).unzip();
+        let progress = Marks::new(marks, lates.iter().any(Option::is_some));
+        let orders = vec![false; queues.len()];
         let batches = BatchStream::of(program, sources);
         Gate {
             queues,
-            expects,
+            progress,
             orders,
             lates,
             batches,
             sent: SentOrder::default(),
             sent_waits: false,
             passed: None,
-            boundary: None,
             ran: None,
             wakes_within: false,
             woken: None,
@@ -157,6 +158,11 @@ impl Gate {
         self.wakes_within && self.complete() > self.woken
     }
 
+    /// Returns the marks of the splits.
+    pub fn progress(&self) -> &Marks {
+        &self.progress
+    }
+
     /// Returns the number of splits of all sources.
     pub fn splits(&self) -> usize {
         self.queues.len()
@@ -169,67 +175,61 @@ impl Gate {
 
     /// Says whether further splits of a source may join: its end is not that of its splits.
     pub fn expect(&mut self, source: usize, more: bool) {
-        self.expects[source] = more;
+        self.progress.expect(source, more);
     }
 
     /// Returns whether further splits of a source may join.
     pub fn is_open(&self, source: usize) -> bool {
-        self.expects[source]
+        self.progress.is_open(source)
     }
 
     /// Returns whether a source has ended for good: all of its splits, and no further one may join.
     pub fn is_over(&self, source: usize) -> bool {
-        !self.expects[source] && self.queues.iter().all(|queue| queue.place.source != source || queue.ended)
+        self.progress.is_over(source)
     }
 
-    /// Returns the mark with which a split of a source joins now: the program's mark, or where something has passed
-    /// that stands after the beginning of the split at that time, the next time. None before anything was shown.
+    /// Returns the mark with which a split of a source joins now ([`Marks::mark_to_join`]).
     pub fn mark_to_join(&self, source: usize) -> Option<i64> {
-        let place = self.next_place(source);
         let passed = self.timed().filter_map(|queue| Some((queue.last_time?, queue.place))).max();
-        let after = |(time, last): (i64, SplitPlace)| if last < place { time } else { time.saturating_add(1) };
-        self.mark().max(passed.map(after))
+        self.progress.mark_to_join(source, passed)
     }
 
     /// Lets a split of a source join, with a mark; none if nothing was shown before. Returns its number.
     pub fn join(&mut self, source: usize, begin: Option<i64>) -> usize {
-        let (place, first) = (self.next_place(source), &self.queues[source]);
-        assert!(first.time_field.is_some(), "only sources with event time have several splits");
-        let mut queue = Queue::new(place, first.time_field, first.lateness);
-        queue.begin = begin;
-        queue.takes_late = first.takes_late;
-        self.queues.push(queue);
-        self.queues.len() - 1
-    }
-
-    fn next_place(&self, source: usize) -> SplitPlace {
-        let split = self.queues.iter().filter(|queue| queue.place.source == source).count() as u32;
-        SplitPlace { source, split }
+        let split = self.progress.join(source, begin);
+        assert_eq!(split, self.queues.len(), "each split has a queue");
+        let first = &self.queues[source];
+        let (time_field, takes_late) = (first.time_field, first.takes_late);
+        let queue = Queue::new(self.progress.of(split).place, time_field);
+        self.queues.push(Queue { takes_late, ..queue });
+        split
     }
 
     fn sources(&self) -> usize {
-        self.expects.len()
+        self.progress.sources()
     }
 
     /// Says whether the events of a source that has no event time are sent from now on, and have anchored positions; or
     /// are read, and have a counter. Events that are held and not sent yet are so from now on, too.
     pub fn send(&mut self, source: usize, is_sent: bool) {
-        if self.queues[source].time_field.is_some() || self.queues[source].is_sent == is_sent {
+        let marks = self.progress.of(source);
+        if marks.has_time() || marks.is_sent == is_sent {
             return;
         }
         // A source that is read from now on joins after what has passed.
-        let next = |q: &Queue| q.greatest.map_or(0, |greatest| greatest + 1) - q.held() as i64;
-        let joins = self.queues.iter().filter(|q| q.time_field.is_none() && !q.is_sent).map(next).max();
-        let queue = &mut self.queues[source];
-        queue.is_sent = is_sent;
+        let next = |(q, of): (&Queue, &SplitMarks)| of.next_count() - q.held() as i64;
+        let counted = self.queues.iter().zip(self.progress.iter()).filter(|(_, of)| !of.has_time() && !of.is_sent);
+        let joins = counted.map(next).max();
+        let (queue, marks) = (&mut self.queues[source], self.progress.of_mut(source));
+        marks.is_sent = is_sent;
         let held = std::mem::take(&mut queue.segments);
         let count = std::mem::take(&mut queue.held);
         if !is_sent {
-            queue.greatest = queue.greatest.max(joins.map(|joins| joins - 1).filter(|&last| last >= 0));
+            marks.greatest = marks.greatest.max(joins.map(|joins| joins - 1).filter(|&last| last >= 0));
             self.sent.remove(source, count);
         }
         for Segment { batch, arrived, .. } in held {
-            let times = queue.next_times(batch.num_rows());
+            let times = Queue::next_times(marks, batch.num_rows());
             if is_sent {
                 self.sent.push(source, batch.num_rows());
             }
@@ -239,19 +239,19 @@ impl Gate {
 
     /// Takes a batch of a source that arrived at time `now` of the clock.
     pub fn ingest(&mut self, source: usize, batch: SourceBatch, now: u64) {
-        let queue = &mut self.queues[source];
-        queue.reject(&batch.events, batch.bad);
+        let (queue, marks) = (&mut self.queues[source], self.progress.of_mut(source));
+        queue.reject(marks, &batch.events, batch.bad);
         if batch.events.num_rows() > 0 {
-            if queue.is_sent {
+            if marks.is_sent {
                 self.sent.push(source, batch.events.num_rows());
             }
-            queue.ingest(batch.events, now);
+            queue.ingest(marks, batch.events, now);
         }
     }
 
     /// Returns whether the events of a source have anchored positions.
     pub fn is_sent(&self, source: usize) -> bool {
-        self.queues[source].is_sent
+        self.progress.of(source).is_sent
     }
 
     /// Returns the number of held events of a source.
@@ -281,67 +281,57 @@ impl Gate {
         let waits = self.sent_waits
             || self.queues.iter().any(|queue| queue.filled.is_some())
                 && self.anchor().is_none()
-                && self.timed().any(|queue| !queue.ended || queue.held() > 0);
+                && self
+                    .queues
+                    .iter()
+                    .zip(self.progress.iter())
+                    .any(|(queue, of)| of.has_time() && !(of.ended && queue.held() == 0));
         if waits { 0 } else { self.sent.held() }
     }
 
     /// Takes a punctuation of a source with event time: no event with a time below comes any more.
     pub fn punctuate(&mut self, source: usize, time: i64) {
-        let queue = &mut self.queues[source];
-        assert!(queue.time_field.is_some(), "a punctuation is of a source with event time");
-        queue.punctuated = queue.punctuated.max(Some(time));
+        self.progress.of_mut(source).punctuate(time);
     }
 
     /// Returns whether a source has event time.
     pub fn has_time(&self, source: usize) -> bool {
-        self.queues[source].time_field.is_some()
-    }
-
-    /// Returns a source's low mark; none before its first event or punctuation.
-    pub fn low(&self, source: usize) -> Option<i64> {
-        self.queues[source].low()
+        self.progress.of(source).has_time()
     }
 
     /// Notes that a source has ended.
     pub fn end(&mut self, source: usize) {
-        self.queues[source].ended = true;
+        self.progress.of_mut(source).ended = true;
     }
 
     /// Notes that a source has no more input for this run. Its low mark stays, so it holds others back as before.
     pub fn pause(&mut self, source: usize) {
-        self.queues[source].paused = true;
+        self.progress.of_mut(source).paused = true;
     }
 
     /// Returns whether a source has ended.
     pub fn has_ended(&self, source: usize) -> bool {
-        self.queues[source].ended
+        self.progress.of(source).ended
     }
 
     /// Returns whether all sources have ended: all of their splits, and no further one may join.
     pub fn ended(&self) -> bool {
-        self.queues.iter().all(|q| q.ended) && !self.expects.contains(&true)
+        self.progress.ended()
     }
 
     /// Returns the source to read next: among the sources that go on, the one with the smallest low mark.
     pub fn slowest(&self) -> Option<usize> {
-        self.slowest_of(|source| !self.queues[source].paused)
+        self.slowest_of(|source| !self.has_paused(source))
     }
 
     /// Returns the source with the smallest low mark, among those that have not ended and are `wanted`.
     pub fn slowest_of(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
-        let open = (0..self.queues.len()).filter(|&s| self.queues[s].holds_back() && wanted(s));
-        open.min_by_key(|&s| (self.queues[s].low(), self.queues[s].place))
+        self.progress.slowest_of(wanted)
     }
 
     /// Returns whether a source has paused.
     pub fn has_paused(&self, source: usize) -> bool {
-        self.queues[source].paused
-    }
-
-    /// Returns whether the source of a split has several splits.
-    pub fn is_one_of_several(&self, split: usize) -> bool {
-        let source = self.source_of(split);
-        self.queues.iter().filter(|queue| queue.place.source == source).nth(1).is_some()
+        self.progress.of(source).paused
     }
 
     /// Returns the earliest arrival time among the first held events of the sources.
@@ -351,17 +341,17 @@ impl Gate {
 
     /// Returns the position of each source: that of all its splits together.
     pub fn positions(&self) -> Vec<SourcePosition> {
-        let slowest = self.slowest_of(|_| true).map(|s| (s, self.queues[s].shown().and(self.queues[s].low())));
-        let held_by = slowest.map(|(split, low)| (self.source_of(split), low));
+        let low = |split: usize| self.progress.of(split).shown().and(self.progress.of(split).low());
+        let held_by = self.slowest_of(|_| true).map(|split| (self.source_of(split), low(split)));
         let mut positions = vec![SourcePosition { ended_before: true, ..SourcePosition::default() }; self.sources()];
-        for queue in &self.queues {
-            let has_time = queue.time_field.is_some();
+        for (queue, of) in self.queues.iter().zip(self.progress.iter()) {
+            let has_time = of.has_time();
             let at = &mut positions[queue.place.source];
             at.events += queue.taken;
             at.time = at.time.max(queue.last_time.filter(|_| has_time));
             at.held += queue.held() as u64;
             at.ended_before &= queue.ended_before;
-            at.paused |= queue.paused;
+            at.paused |= of.paused;
             at.held_until = at.held_until.max(queue.held_until().filter(|_| has_time));
             at.held_by = held_by.filter(|_| at.held > 0);
         }
@@ -378,44 +368,12 @@ impl Gate {
         self.queues[split].taken + self.queues[split].held() as u64
     }
 
-    /// Returns the least low mark of the splits that hold others back, with the first of these splits: nothing of that
-    /// time passes that stands after this split. After everything where none holds others back; none while one has
-    /// shown nothing.
-    fn lowest(&self) -> Option<(i64, SplitPlace)> {
-        let mut lowest = (i64::MAX, SplitPlace::LAST);
-        for queue in self.queues.iter().filter(|queue| queue.holds_back()) {
-            lowest = lowest.min((queue.low()?, queue.place));
-        }
-        // A late event may stand beyond the times that were shown.
-        if self.takes_late() && !self.ended() {
-            lowest = lowest.min((self.shown()?, SplitPlace::LAST));
-        }
-        Some(lowest)
-    }
-
-    /// Returns the greatest time up to which events of a split may pass, given the lowest mark.
-    fn limit(&self, lowest: Option<(i64, SplitPlace)>, split: usize) -> Option<i64> {
-        let limit = self.limit_of_marks(lowest, split)?;
-        match self.boundary {
-            Some(boundary) => Some(limit.min(boundary.checked_sub(1)?)),
-            None => Some(limit),
-        }
-    }
-
-    /// Returns the greatest time up to which events of a split may pass by the lowest mark alone, without regard to the
-    /// boundary.
-    fn limit_of_marks(&self, lowest: Option<(i64, SplitPlace)>, split: usize) -> Option<i64> {
-        let (low, first) = lowest?;
-        // At equal times the smaller split comes first.
-        if self.queues[split].place <= first { Some(low) } else { low.checked_sub(1) }
-    }
-
     /// Returns the number of events that may pass now; counting stops once it reaches `enough`.
     pub fn ready(&self, enough: usize) -> usize {
-        let (mut ready, lowest) = (self.sent_ready(), self.lowest());
-        for (s, queue) in self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_sent) {
+        let (mut ready, frontier) = (self.sent_ready(), self.progress.frontier());
+        for (s, queue) in self.queues.iter().enumerate().filter(|&(s, _)| !self.is_sent(s)) {
             // A split that has shown nothing holds back all others.
-            let Some(limit) = self.limit(lowest, s) else { return ready };
+            let Some(limit) = self.progress.limit(frontier, s) else { return ready };
             for segment in &queue.segments {
                 let passing = segment.passing(limit);
                 ready += passing;
@@ -433,9 +391,9 @@ impl Gate {
     /// Returns whether events of a source may pass, now or once what is due before them has run.
     pub fn may_pass(&self, source: usize) -> bool {
         let queue = &self.queues[source];
-        let passes = |first| match queue.is_sent {
+        let passes = |first| match self.is_sent(source) {
             true => self.sent_ready() > 0,
-            false => self.limit_of_marks(self.lowest(), source).is_some_and(|limit| first <= limit),
+            false => self.limit_of_marks(source).is_some_and(|limit| first <= limit),
         };
         queue.first_time().is_some_and(passes)
     }
@@ -445,12 +403,17 @@ impl Gate {
     pub fn passes_through(&self, split: usize) -> Option<u64> {
         let queue = &self.queues[split];
         let within = |limit| queue.segments.iter().map(|segment| segment.passing(limit)).sum();
-        let ready: usize = match queue.is_sent {
+        let ready: usize = match self.is_sent(split) {
             true if self.sent_ready() > 0 => queue.held(),
             true => 0,
-            false => self.limit_of_marks(self.lowest(), split).map_or(0, within),
+            false => self.limit_of_marks(split).map_or(0, within),
         };
         (queue.taken + ready as u64).checked_sub(1)
+    }
+
+    /// Returns the greatest time up to which events of a split may pass, now or once what is due before has run.
+    fn limit_of_marks(&self, split: usize) -> Option<i64> {
+        self.progress.limit_of_marks(self.progress.frontier(), split)
     }
 
     /// Lets events pass into an epoch, with the late and bad records that may pass. Returns false, and lets nothing pass, if
@@ -508,23 +471,27 @@ impl Gate {
     /// Returns the time below which every event has passed, and none comes any more: the punctuation of what was cut
     /// last.
     pub fn complete(&self) -> Option<i64> {
-        let mark = self.mark()?;
-        Some(self.first_time().map_or(mark, |first| first.min(mark)))
+        self.progress.complete(self.first_time())
     }
 
-    /// Returns the program's mark: the time below which no event comes any more, and not more than the greatest that
-    /// was shown.
+    /// Returns the program's mark ([`Marks::mark`]).
     pub fn mark(&self) -> Option<i64> {
-        let mut mark = self.shown()?;
-        for queue in self.timed().filter(|queue| !queue.ended) {
-            mark = mark.min(queue.low()?);
-        }
-        Some(mark)
+        self.progress.mark()
     }
 
     /// Returns the greatest time that was shown: that of an event, or of a punctuation.
     pub fn shown(&self) -> Option<i64> {
-        self.timed().filter_map(Queue::shown).max()
+        self.progress.shown()
+    }
+
+    /// Returns whether all that is left is beyond the times that were shown ([`Marks::is_beyond`]).
+    pub fn is_beyond(&self) -> bool {
+        self.progress.is_beyond(self.first_time())
+    }
+
+    /// Returns the times that it has seen.
+    pub fn times(&self) -> Times {
+        Times { first: self.first_time(), last: self.last_time(), shown: self.shown(), is_end: false }
     }
 
     /// Returns the least time of the events that are held.
@@ -543,12 +510,12 @@ impl Gate {
 
     /// Returns whether nothing more passes before what is due at the boundary has run.
     pub fn is_held_by_boundary(&self) -> bool {
-        self.boundary.is_some_and(|boundary| self.mark() >= Some(boundary))
+        self.progress.is_held_by_boundary()
     }
 
     /// Lets no event of this time or a later one pass, until it is called again.
     pub fn hold_from(&mut self, boundary: Option<i64>) {
-        self.boundary = boundary;
+        self.progress.hold_from(boundary);
     }
 
     /// Checks the positions of the first and the last event of an epoch, given the heads of the queues before it.
@@ -573,7 +540,7 @@ impl Gate {
         let mut of_sent = vec![0; self.queues.len()];
         sent.iter().for_each(|&(source, count)| of_sent[source as usize] += count as usize);
         let has = |(s, queue): (usize, &Queue)| {
-            let anchored = if queue.is_sent { counts[s] } else { 0 };
+            let anchored = if self.is_sent(s) { counts[s] } else { 0 };
             counts[s] <= queue.held() && of_sent[s] == anchored
         };
         counts.len() == self.queues.len() && self.queues.iter().enumerate().all(has)
@@ -591,8 +558,8 @@ impl Gate {
 
     /// Returns a test whether an event of a source may pass, given its time.
     fn passes(&self) -> impl Fn(usize, i64, usize) -> bool + use<> {
-        let lowest = self.lowest();
-        let limit = |s: usize| if self.queues[s].is_sent { None } else { self.limit(lowest, s) };
+        let frontier = self.progress.frontier();
+        let limit = |s: usize| if self.is_sent(s) { None } else { self.progress.limit(frontier, s) };
         let limits: Vec<Option<i64>> = (0..self.queues.len()).map(limit).collect();
         move |s, time, _| limits[s].is_some_and(|limit| time <= limit)
     }
@@ -602,8 +569,8 @@ impl Gate {
         let sent = self.sent_ready();
         let timed = most - sent.min(most.div_ceil(2));
         let mut taken = vec![0usize; self.queues.len()];
-        match (&self.queues[..], self.limit(self.lowest(), 0)) {
-            ([sole], Some(limit)) if !sole.is_sent => {
+        match (&self.queues[..], self.progress.limit(self.progress.frontier(), 0)) {
+            ([sole], Some(limit)) if !self.is_sent(0) => {
                 taken[0] = sole.passing_together(limit, timed);
                 if taken[0] > 0 {
                     epoch.input.merge.push((0, taken[0] as u32));
@@ -619,7 +586,7 @@ impl Gate {
 
     fn cut_exactly(&mut self, passed: &Passed, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
         let Passed { counts, sent, .. } = passed;
-        let timed = |s: usize| if self.queues[s].is_sent { 0 } else { counts[s] };
+        let timed = |s: usize| if self.is_sent(s) { 0 } else { counts[s] };
         let all = (0..counts.len()).map(timed).sum();
         let mut taken = vec![0usize; self.queues.len()];
         self.merge(|s, _, taken| taken < timed(s), all, &mut taken, &mut epoch.input.merge);

@@ -2,6 +2,7 @@
 
 use crate::gate::aside::Aside;
 use crate::gate::late;
+use crate::progress::{SplitMarks, SplitPlace};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
@@ -62,44 +63,18 @@ impl Arrived {
     }
 }
 
-/// A split, in the order that positions of one time have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SplitPlace {
-    /// Its source.
-    pub(super) source: usize,
-    /// Its number there.
-    pub(super) split: u32,
-}
-
-impl SplitPlace {
-    /// A place after all splits.
-    pub(super) const LAST: SplitPlace = SplitPlace { source: usize::MAX, split: u32::MAX };
-}
-
 /// The events that are held for one split of a source.
 pub(super) struct Queue {
     pub(super) place: SplitPlace,
     pub(super) time_field: Option<(usize, Type)>,
-    pub(super) lateness: i64,
     /// A flag: whether its late events are inputs, and pass at their place.
     pub(super) takes_late: bool,
     /// The field that gets the time of the position when events pass.
     pub(super) filled: Option<(usize, Type)>,
-    /// Its events are sent, and have anchored positions. Never with event time.
-    pub(super) is_sent: bool,
-    /// The greatest time seen; for a source without event time, the next counter value less one.
-    pub(super) greatest: Option<i64>,
-    /// The mark with which it began, if it joined after something was shown. It shows no time itself.
-    pub(super) begin: Option<i64>,
-    /// The greatest punctuation: nothing with a time below it comes any more.
-    pub(super) punctuated: Option<i64>,
     pub(super) segments: VecDeque<Segment>,
     /// The number of events in the segments.
     pub(super) held: usize,
     pub(super) aside: Aside,
-    pub(super) ended: bool,
-    /// A flag: whether this run takes nothing more of it; a later run may.
-    pub(super) paused: bool,
     /// The source had already ended when its standing was restored.
     pub(super) ended_before: bool,
     pub(super) taken: u64,
@@ -159,45 +134,27 @@ impl Segment {
 
 impl Queue {
     /// Makes a split before its first input.
-    pub(super) fn new(place: SplitPlace, time_field: Option<(usize, Type)>, lateness: i64) -> Queue {
+    pub(super) fn new(place: SplitPlace, time_field: Option<(usize, Type)>) -> Queue {
         Queue {
             place,
             time_field,
-            lateness,
             takes_late: false,
             filled: None,
-            is_sent: false,
-            greatest: None,
-            begin: None,
-            punctuated: None,
             segments: VecDeque::new(),
             held: 0,
             aside: Aside::default(),
-            ended: false,
-            paused: false,
             ended_before: false,
             taken: 0,
             last_time: None,
         }
     }
 
-    /// Returns whether events of other sources may have to wait for events of this one.
-    pub(super) fn holds_back(&self) -> bool {
-        !self.ended && !self.is_sent
-    }
-
-    /// Returns the greatest time that it has shown: that of an event, or of a punctuation.
-    pub(super) fn shown(&self) -> Option<i64> {
-        self.greatest.max(self.punctuated)
-    }
-
     /// Returns the times of the next events of a source without event time. Sent events have none, and stand here at 0.
-    pub(super) fn next_times(&mut self, count: usize) -> ScalarBuffer<i64> {
-        if self.is_sent {
+    pub(super) fn next_times(marks: &mut SplitMarks, count: usize) -> ScalarBuffer<i64> {
+        if marks.is_sent {
             return std::iter::repeat_n(0, count).collect();
         }
-        let first = self.greatest.map_or(0, |g| g + 1);
-        self.greatest = Some(first + count as i64 - 1);
+        let first = marks.count(count);
         (first..first + count as i64).collect()
     }
 
@@ -229,20 +186,6 @@ impl Queue {
         self.held
     }
 
-    /// Returns a lower bound on the times of events still to come; none before the first event or punctuation of a
-    /// source with event time.
-    pub(super) fn low(&self) -> Option<i64> {
-        match self.time_field {
-            Some(_) => self.greatest.map(|g| g.saturating_sub(self.lateness)).max(self.promised()),
-            None => Some(self.greatest.map_or(0, |g| g + 1)),
-        }
-    }
-
-    /// Returns the greatest mark that does not follow from events.
-    fn promised(&self) -> Option<i64> {
-        self.begin.max(self.punctuated)
-    }
-
     /// Returns the time of the event that this number of the held ones stand before.
     pub(super) fn time_of(&self, mut before: usize) -> Option<i64> {
         for segment in &self.segments {
@@ -264,18 +207,17 @@ impl Queue {
         })
     }
 
-    pub(super) fn ingest(&mut self, batch: RecordBatch, now: u64) {
+    pub(super) fn ingest(&mut self, marks: &mut SplitMarks, batch: RecordBatch, now: u64) {
         let Some(times) = self.times(&batch) else {
-            let times = self.next_times(batch.num_rows());
+            let times = Queue::next_times(marks, batch.num_rows());
             self.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });
             return;
         };
-        if self.has_in_order(&times) {
-            self.greatest = self.greatest.max(times.last().copied());
+        if marks.see_in_order(&times) {
             self.append_sorted(Segment { batch, times, arrived: Arrived::Together(now), late: None });
             return;
         }
-        let (punctual, late) = self.divide(&times);
+        let (punctual, late) = divide(marks, &times);
         let segment = match late {
             None => Segment { batch, times, arrived: Arrived::Together(now), late: None },
             Some(late) if self.takes_late => late::standing(batch, &times, late, now),
@@ -291,68 +233,16 @@ impl Queue {
         }
     }
 
-    /// Returns whether these times are in order and none is late: one look at each, many at a time. Of such times only
-    /// the first can be late, since a mark follows the times from below where the lateness is not below zero.
-    fn has_in_order(&self, times: &[i64]) -> bool {
-        let is_punctual = |&first: &i64| self.lateness >= 0 && self.low().is_none_or(|low| low <= first);
-        times.first().is_some_and(is_punctual) && times.is_sorted()
-    }
-
-    /// Returns the punctual rows and the late ones; both are omitted if no row is late. Updates the greatest time.
-    pub(super) fn divide(&mut self, times: &[i64]) -> (Vec<u32>, Option<LateRows>) {
-        let mut mark = self.low().unwrap_or(i64::MIN);
-        let (lateness, mut greatest) = (self.lateness, self.greatest.unwrap_or(i64::MIN));
-        // Returns the time at which a late event stands; none if it is punctual.
-        let mut late_row = |time: i64| {
-            if time < mark {
-                return Some(greatest.max(mark));
-            }
-            greatest = greatest.max(time);
-            mark = mark.max(time.saturating_sub(lateness));
-            None
-        };
-        let first_late = times.iter().enumerate().find_map(|(row, &time)| Some((row, late_row(time)?)));
-        let divided = first_late.map(|(first, stands)| {
-            let mut punctual: Vec<u32> = (0..first as u32).collect();
-            let mut late = LateRows { rows: vec![first as u32], stand: vec![stands] };
-            for (row, &time) in times.iter().enumerate().skip(first + 1) {
-                match late_row(time) {
-                    None => punctual.push(row as u32),
-                    Some(stands) => {
-                        late.rows.push(row as u32);
-                        late.stand.push(stands);
-                    }
-                }
-            }
-            (punctual, late)
-        });
-        if divided.as_ref().is_none_or(|(punctual, _)| !punctual.is_empty()) {
-            self.greatest = Some(greatest);
-        }
-        match divided {
-            None => (Vec::new(), None),
-            Some((punctual, late)) => (punctual, Some(late)),
-        }
-    }
-
     /// Puts aside the bad records of a batch, before its events are ingested.
-    pub(super) fn reject(&mut self, events: &RecordBatch, bad: Vec<BadRecord>) {
+    pub(super) fn reject(&mut self, marks: &SplitMarks, events: &RecordBatch, bad: Vec<BadRecord>) {
         if bad.is_empty() {
             return;
         }
-        let (times, mut seen, lateness) = (self.times(events), 0, self.lateness);
-        // The mark is beyond the greatest time only where a lateness is below zero.
-        let mark = self.low().filter(|_| lateness < 0);
-        let mut stands = self.greatest.max(self.promised()).max(mark).unwrap_or(i64::MIN);
-        let after = |stands: i64, time: i64| match lateness {
-            ..0 if time >= stands => time.saturating_sub(lateness),
-            ..0 => stands,
-            _ => stands.max(time),
-        };
+        let (times, mut seen, mut stands) = (self.times(events), 0, marks.stands());
         for bad in bad {
             let before = usize::try_from(bad.after).unwrap_or(usize::MAX).clamp(seen, events.num_rows());
             let shown = times.iter().flat_map(|times| &times[seen..before]).copied();
-            stands = shown.fold(stands, after);
+            stands = shown.fold(stands, |stands, time| marks.stands_after(stands, time));
             seen = before;
             self.aside.bad.push((stands, bad));
         }
@@ -450,6 +340,33 @@ impl Queue {
             1 => parts.swap_remove(0),
             _ => concat_batches(&parts[0].schema(), &parts).expect("batches of one source have one schema"),
         }
+    }
+}
+
+/// Returns the punctual rows and the late ones; both are omitted if no row is late. Moves the marks of the split.
+fn divide(marks: &mut SplitMarks, times: &[i64]) -> (Vec<u32>, Option<LateRows>) {
+    let mut admission = marks.admission();
+    let first_late = times.iter().enumerate().find_map(|(row, &time)| Some((row, admission.admit(time)?)));
+    let divided = first_late.map(|(first, stands)| {
+        let mut punctual: Vec<u32> = (0..first as u32).collect();
+        let mut late = LateRows { rows: vec![first as u32], stand: vec![stands] };
+        for (row, &time) in times.iter().enumerate().skip(first + 1) {
+            match admission.admit(time) {
+                None => punctual.push(row as u32),
+                Some(stands) => {
+                    late.rows.push(row as u32);
+                    late.stand.push(stands);
+                }
+            }
+        }
+        (punctual, late)
+    });
+    if divided.as_ref().is_none_or(|(punctual, _)| !punctual.is_empty()) {
+        marks.admitted(admission);
+    }
+    match divided {
+        None => (Vec::new(), None),
+        Some((punctual, late)) => (punctual, Some(late)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::gate::queue::{Arrived, Queue, Segment};
 use crate::gate::{Aside, Gate, OpenBatch};
+use crate::progress::SplitMarks;
 use arrow_array::RecordBatch;
 
 /// The gate's whole state for a split between two epochs: together with the split's later records, it determines
@@ -37,39 +38,40 @@ impl Gate {
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         let anchor = self.anchor();
-        let of = |q: &Queue| {
+        let of = |(q, marks): (&Queue, &SplitMarks)| {
             let (held, aside) = q.held_apart();
             Standing {
-                begin: q.begin,
-                greatest: q.greatest,
-                punctuated: q.punctuated,
+                begin: marks.begin,
+                greatest: marks.greatest,
+                punctuated: marks.punctuated,
                 passed: q.taken,
                 last_time: q.filled.map_or(q.last_time, |_| anchor),
-                ended: q.ended,
-                is_open: self.expects[q.place.source],
-                is_sent: q.is_sent,
+                ended: marks.ended,
+                is_open: self.progress.is_open(q.place.source),
+                is_sent: marks.is_sent,
                 held,
                 aside,
                 batches: if q.place.split == 0 { self.open_batches(q.place.source) } else { Vec::new() },
             }
         };
-        self.queues.iter().map(of).collect()
+        self.queues.iter().zip(self.progress.iter()).map(of).collect()
     }
 
     /// Restores the standing of a source. Call it before the source delivers anything.
     pub fn stand(&mut self, source: usize, standing: Standing, now: u64) {
         let queue = &mut self.queues[source];
-        self.expects[queue.place.source] = standing.is_open;
-        assert!(queue.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
+        self.progress.expect(queue.place.source, standing.is_open);
+        let marks = self.progress.of_mut(source);
+        assert!(marks.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
         let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
-        queue.begin = standing.begin;
-        queue.greatest = standing.greatest;
-        queue.punctuated = standing.punctuated;
+        marks.begin = standing.begin;
+        marks.greatest = standing.greatest;
+        marks.punctuated = standing.punctuated;
+        marks.ended = standing.ended;
+        marks.is_sent = standing.is_sent;
         queue.taken = standing.passed;
         queue.last_time = standing.last_time;
-        queue.ended = standing.ended;
         queue.ended_before = standing.ended;
-        queue.is_sent = standing.is_sent;
         queue.aside = standing.aside;
         let after = std::mem::take(&mut queue.aside.after);
         let late = if queue.takes_late { std::mem::take(&mut queue.aside.late) } else { Vec::new() };
@@ -82,11 +84,11 @@ impl Gate {
             let len = batch.num_rows() as i64;
             let times = match queue.times(&batch) {
                 Some(times) => times,
-                None if queue.is_sent => queue.next_times(batch.num_rows()),
+                None if marks.is_sent => Queue::next_times(marks, batch.num_rows()),
                 None => (counter..counter + len).collect(),
             };
             counter += len;
-            if queue.is_sent {
+            if marks.is_sent {
                 self.sent.push(source, batch.num_rows());
             }
             queue.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });

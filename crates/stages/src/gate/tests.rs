@@ -156,7 +156,7 @@ impl Case {
             let source = if in_turn {
                 gate.slowest().expect("one goes on")
             } else {
-                let open: Vec<usize> = (0..given.len()).filter(|&s| !gate.queues[s].ended).collect();
+                let open: Vec<usize> = (0..given.len()).filter(|&s| !gate.has_ended(s)).collect();
                 open[random.below(open.len())]
             };
             let from = given[source];
