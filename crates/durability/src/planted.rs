@@ -127,6 +127,8 @@ pub enum Bug {
     ReplaySkipsFirst,
     /// An epoch that the checkpoint holds is replayed.
     ReplayRepeats,
+    /// A replay applies the entry of an epoch twice.
+    EntryAppliedTwice,
     /// A replay cuts epochs anew.
     ReplayCutsAnew,
     /// Output that sinks have committed is released again.

@@ -37,6 +37,7 @@ use tidemill_model::arrow::arrow_schema;
 use tidemill_plan::Program;
 use tidemill_stages::digest::committed_streams;
 use tidemill_stages::due::DueCut;
+use tidemill_stages::gate::Passed;
 use tidemill_stages::gate::sent::SourceRun;
 
 const VERSION: u8 = 13;
@@ -51,7 +52,8 @@ const VERSION_OF_AHEAD: u8 = 12;
 /// The first version with hashes of what was taken.
 const VERSION_OF_HASHES: u8 = 13;
 
-/// The log entry of an epoch.
+/// The value that says what an epoch is: what the gate was given since the epoch before, and what of it passes. What is due, and
+/// which records are late, follows from it. Applied to the state before, it gives the same epoch again.
 #[derive(Debug)]
 pub struct EpochEntry {
     /// Its number.
@@ -62,12 +64,8 @@ pub struct EpochEntry {
     pub joined: Vec<JoinedSplit>,
     /// The entry of each split, by split: the first of each source, then those that joined.
     pub sources: Vec<SourceEntry>,
-    /// The order of the events that passed and have anchored positions.
-    pub sent: Vec<SourceRun>,
-    /// If it has what is due at a time, and no events of sources: which.
-    pub due: Option<DueCut>,
-    /// If rows wake within it: up to which time.
-    pub wakes: Option<i64>,
+    /// The events that pass, and what is due or wakes with them.
+    pub passed: Passed,
     /// The digests of earlier epochs.
     pub digests: EpochDigests,
 }
@@ -111,8 +109,6 @@ pub struct JoinedSplit {
 pub struct SourceEntry {
     /// Its source.
     pub source: usize,
-    /// Events that have passed.
-    pub passed: u64,
     /// A flag: whether the source had ended when the epoch was cut.
     pub ended: bool,
     /// A flag: whether further splits of its source may join.
@@ -187,7 +183,7 @@ impl EpochEntry {
             let has_too_far = !source.too_far.is_empty();
             let flags = [*ended, values, source.token.is_some(), *is_sent, punctuates, *is_open, has_keys, has_too_far];
             into.push(flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum());
-            number(into, source.passed);
+            number(into, self.passed.counts[split] as u64);
             if let Some(token) = &source.token {
                 bytes(into, token.as_bytes());
             }
@@ -221,21 +217,21 @@ impl EpochEntry {
             }
             write_hashed(source.hashed.as_ref(), into);
         }
-        number(into, self.sent.len() as u64);
-        for &(source, count) in &self.sent {
+        number(into, self.passed.sent.len() as u64);
+        for &(source, count) in &self.passed.sent {
             assert!(self.sources[source as usize].is_sent, "anchored positions are of sent events");
             number(into, source.into());
             number(into, count.into());
         }
-        match self.due {
+        match self.passed.due {
             None => number(into, 0),
             Some(DueCut { due, boundary }) => {
                 number(into, due as u64 + 1);
                 into.extend_from_slice(&boundary.to_le_bytes());
             }
         }
-        into.push(u8::from(self.wakes.is_some()));
-        self.wakes.iter().for_each(|time| into.extend_from_slice(&time.to_le_bytes()));
+        into.push(u8::from(self.passed.wakes.is_some()));
+        self.passed.wakes.iter().for_each(|time| into.extend_from_slice(&time.to_le_bytes()));
         write_digests(&self.digests, codec, into);
     }
 
@@ -251,10 +247,11 @@ impl EpochEntry {
         if splits < source_count as u64 {
             return Err(Malformed("it is of another number of sources".into()));
         }
-        let mut sources = Vec::new();
+        let (mut sources, mut counts) = (Vec::new(), Vec::new());
         for split in 0..splits as usize {
             let source = if split < source_count { split } else { read_source_number(&mut reader, schemas)? };
-            let mut read = read_source(&mut reader, &schemas.sources[source])?;
+            let (passed, mut read) = read_source(&mut reader, &schemas.sources[source])?;
+            counts.push(usize::try_from(passed).map_err(|_| Malformed("more events pass than there are".into()))?);
             if version >= VERSION_OF_HASHES {
                 read.hashed = read_hashed(&mut reader, read.taken)?;
             }
@@ -283,7 +280,8 @@ impl EpochEntry {
         if !reader.0.is_empty() {
             return Err(Malformed("something follows its end".into()));
         }
-        Ok(EpochEntry { epoch, joined, source_count, sources, sent, due, wakes, digests })
+        let passed = Passed::new(counts, sent, due, wakes);
+        Ok(EpochEntry { epoch, joined, source_count, sources, passed, digests })
     }
 }
 
@@ -318,7 +316,8 @@ fn read_sent(reader: &mut Reader<'_>, sources: &[SourceEntry]) -> Result<Vec<Sou
     Ok(sent)
 }
 
-fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntry, Malformed> {
+/// Reads a split's part, and the number of its events that pass.
+fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<(u64, SourceEntry), Malformed> {
     let flags = reader.byte()?;
     let passed = reader.number()?;
     let token = if flags & 4 != 0 { Some(reader.text()?) } else { None };
@@ -351,21 +350,10 @@ fn read_source(reader: &mut Reader<'_>, schema: &SchemaRef) -> Result<SourceEntr
     }
     let too_far = if flags & 128 != 0 { read_too_far(reader, taken.events)? } else { Vec::new() };
     let (ended, is_sent, is_open) = (flags & 1 != 0, flags & 8 != 0, flags & 32 != 0);
-    let hashed = None;
-    Ok(SourceEntry {
-        source: 0,
-        passed,
-        ended,
-        is_open,
-        is_sent,
-        taken,
-        token,
-        hashed,
-        ingested,
-        punctuations,
-        keys,
-        too_far,
-    })
+    let (source, hashed) = (0, None);
+    let read =
+        SourceEntry { source, ended, is_open, is_sent, taken, token, hashed, ingested, punctuations, keys, too_far };
+    Ok((passed, read))
 }
 
 fn write_hashed(hashed: Option<&TakenHash>, into: &mut Vec<u8>) {
@@ -467,8 +455,9 @@ mod tests {
     use super::*;
 
     fn written(due: Option<DueCut>, wakes: Option<i64>) -> Vec<u8> {
-        let (joined, sources, sent, digests) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let entry = EpochEntry { epoch: 7, joined, source_count: 0, sources, sent, due, wakes, digests };
+        let (joined, sources, digests) = (Vec::new(), Vec::new(), Vec::new());
+        let passed = Passed::new(Vec::new(), Vec::new(), due, wakes);
+        let entry = EpochEntry { epoch: 7, joined, source_count: 0, sources, passed, digests };
         let mut bytes = Vec::new();
         entry.write(&mut PackedCodec::default(), &mut bytes);
         bytes
@@ -476,7 +465,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<(Option<DueCut>, Option<i64>), Malformed> {
         let schemas = LogSchemas { sources: Vec::new(), dues: 2, committed: Vec::new() };
-        EpochEntry::read(7, bytes, &schemas).map(|entry| (entry.due, entry.wakes))
+        EpochEntry::read(7, bytes, &schemas).map(|entry| (entry.passed.due, entry.passed.wakes))
     }
 
     #[test]
@@ -513,9 +502,7 @@ mod tests {
             joined: Vec::new(),
             source_count: 1,
             sources: vec![source],
-            sent: Vec::new(),
-            due: None,
-            wakes: None,
+            passed: Passed::new(vec![0], Vec::new(), None, None),
             digests: Vec::new(),
         };
         let mut bytes = Vec::new();

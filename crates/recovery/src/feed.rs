@@ -20,7 +20,7 @@ use tidemill_stages::access::snapshot::SnapshotDue;
 use tidemill_stages::actor::Outbox;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::epoch::{Changes, Flaw};
-use tidemill_stages::gate::Gate;
+use tidemill_stages::gate::{Gate, Passed};
 use tidemill_state::Generation;
 
 /// Logs the records that the gate takes and the epochs that it cuts.
@@ -68,10 +68,10 @@ impl LogFeed {
         self.entries.as_ref().is_none_or(|entries| !entries.is_full())
     }
 
-    /// Logs an epoch that was cut.
-    pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) {
+    /// Logs an epoch that was cut: these events have passed.
+    pub fn cut(&mut self, epoch: u64, passed: Passed, gate: &Gate) {
         assert!(self.start.is_none(), "the log goes on before an epoch is logged");
-        let entry = self.intake.cut(epoch, gate);
+        let entry = self.intake.cut(epoch, passed, gate);
         if let Some(entries) = &self.entries {
             // If the logger is gone, the failure is already set.
             let _ = entries.send(entry);

@@ -201,7 +201,7 @@ impl History {
         let entry = entry.map_err(|error| self.malformed(logged.epoch, &error))?;
         let mut sources = Vec::new();
         entry.joined.iter().try_for_each(|joined| self.join(joined))?;
-        for (s, logged) in entry.sources.into_iter().enumerate() {
+        for ((s, logged), passed) in entry.sources.into_iter().enumerate().zip(entry.passed.counts) {
             let batches = match logged.ingested {
                 Ingested::Values(batches) => batches,
                 Ingested::Again if logged.taken == Taken::default() => Vec::new(),
@@ -215,7 +215,8 @@ impl History {
             };
             let inputs = in_order(batches, &logged.punctuations, &logged.too_far, self.timed[logged.source].as_ref());
             let (ended, is_open, is_sent) = (logged.ended, logged.is_open, logged.is_sent);
-            sources.push(PastSource { source: logged.source, inputs, passed: logged.passed, ended, is_open, is_sent });
+            let passed = passed as u64;
+            sources.push(PastSource { source: logged.source, inputs, passed, ended, is_open, is_sent });
         }
         let mut digests = entry.digests;
         digests.extend(self.noted()?);
@@ -223,9 +224,9 @@ impl History {
             number: entry.epoch,
             joined: entry.joined,
             sources,
-            sent: entry.sent,
-            due: entry.due,
-            wakes: entry.wakes,
+            sent: entry.passed.sent,
+            due: entry.passed.due,
+            wakes: entry.passed.wakes,
             digests,
         }))
     }
@@ -300,13 +301,13 @@ pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result
                 None => sources.push(SourceAt { standing, split, ..SourceAt::default() }),
             }
         }
-        for (at, entry) in sources.iter_mut().zip(entry.sources) {
+        for ((at, entry), passed) in sources.iter_mut().zip(entry.sources).zip(entry.passed.counts) {
             at.taken.add(entry.taken);
             if entry.taken != Taken::default() {
                 at.token = entry.token;
             }
             at.standing.ended |= entry.ended;
-            at.standing.passed += entry.passed;
+            at.standing.passed += passed as u64;
         }
         has_logged = true;
     }

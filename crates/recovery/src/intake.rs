@@ -9,8 +9,7 @@ use arrow_select::concat::concat_batches;
 use std::collections::VecDeque;
 use tidemill_durability::{CallKey, Hash256};
 use tidemill_io::{BadRecord, IoFailure, SourceBatch};
-use tidemill_stages::epoch::Epoch;
-use tidemill_stages::gate::Gate;
+use tidemill_stages::gate::{Gate, Passed};
 
 /// The number of records taken from a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -268,11 +267,12 @@ impl Intake {
         self.sources[source].before
     }
 
-    /// Returns the log entry of an epoch that was cut.
-    pub fn cut(&mut self, epoch: &Epoch, gate: &Gate) -> EpochEntry {
+    /// Returns the log entry of an epoch that was cut: these events have passed.
+    pub fn cut(&mut self, epoch: u64, passed: Passed, gate: &Gate) -> EpochEntry {
+        assert_eq!(passed.counts.len(), self.sources.len(), "an entry has a part of each split");
         let entry = |(s, of): (usize, &mut OfSource)| {
-            let passed = gate.has_passed(s) - of.passed;
-            of.passed += passed;
+            of.passed += passed.counts[s] as u64;
+            assert_eq!(of.passed, gate.has_passed(s), "the log counts the events that pass as the gate does");
             let taken = std::mem::take(&mut of.since_cut);
             let hashed = TakenHash::of(&std::mem::take(&mut of.hashes));
             let ingested = match std::mem::take(&mut of.values) {
@@ -295,7 +295,6 @@ impl Intake {
             SourceEntry {
                 source,
                 is_open: gate.is_open(source),
-                passed,
                 ended,
                 is_sent,
                 taken,
@@ -309,13 +308,11 @@ impl Intake {
         };
         let sources = self.sources.iter_mut().enumerate().map(entry).collect();
         EpochEntry {
-            epoch: epoch.number,
+            epoch,
             source_count: self.source_count,
             joined: std::mem::take(&mut self.joined),
             sources,
-            sent: epoch.input.sent.clone(),
-            due: epoch.input.due,
-            wakes: epoch.input.wakes,
+            passed,
             digests: Vec::new(),
         }
     }
@@ -325,9 +322,9 @@ impl Intake {
         assert!(!self.has_uncut(), "nothing new is taken in a replay");
         entry.joined.iter().for_each(|joined| self.know(joined, self.sources[joined.source].replays));
         assert_eq!(entry.sources.len(), self.sources.len(), "an entry has a part of each split");
-        for (of, entry) in self.sources.iter_mut().zip(&entry.sources) {
+        for ((of, entry), &passed) in self.sources.iter_mut().zip(&entry.sources).zip(&entry.passed.counts) {
             of.account(entry.taken, entry.is_sent);
-            of.passed += entry.passed;
+            of.passed += passed as u64;
             of.keys.extend(entry.keys.iter().cloned());
             of.forget_passed_keys();
             if entry.taken != Taken::default() {

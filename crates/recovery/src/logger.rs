@@ -275,7 +275,7 @@ impl Logger {
             entry.digests = self.digests.take_unlogged(entry.epoch);
             self.took(&entry.digests);
             if self.log().planted().is(Bug::LogForgetsOrder) {
-                entry.sent.sort_by_key(|&(source, _)| source);
+                entry.passed.sent.sort_by_key(|&(source, _)| source);
             }
             entry.write(&mut self.codec, &mut self.payload);
             bytes += self.payload.len();

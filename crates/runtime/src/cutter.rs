@@ -1,11 +1,10 @@
-//! The cutters, which decide where epochs are cut: by input and load, or as an earlier run's log prescribes.
+//! The cutters, which decide where epochs are cut, where nothing else ends them: by input and load.
 
 use crate::ahead::{Ahead, Decided};
 use crate::inputs::{FromSource, Inputs, Nothing};
 use crate::options::{EpochSize, Options};
 use crate::pipeline::Pipeline;
 use crate::session::at_gate::SessionState;
-use crate::session::retries::KeysAtGate;
 use tidemill_io::{IoFailure, SourceBatch};
 use tidemill_plan::StreamId;
 use tidemill_recovery::{LogFeed, LoggedInput, RunError, Shared, TooFar};
@@ -53,7 +52,6 @@ pub struct Intake<'a> {
     /// A flag: whether calls that the gate holds wait for the tick of a clock.
     pub(crate) calls_wait: bool,
     pub(crate) idle: &'a mut Silence,
-    pub(crate) keys: &'a mut KeysAtGate,
     pub(crate) ahead: &'a Ahead,
     /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
@@ -176,12 +174,17 @@ impl Intake<'_> {
             return self.gate.ingest(split, batch, arrived);
         }
         for input in self.ahead.divide(self.gate.source_of(split), batch, too_far) {
-            match input {
-                LoggedInput::Records(batch) => self.gate.ingest(split, batch, arrived),
-                LoggedInput::TooFar(far) => self.gate.ingest(split, far.into_batch(), arrived),
-                LoggedInput::Punctuation(_) => unreachable!("there is none within a batch"),
-            }
+            give(self.gate, split, input, arrived);
         }
+    }
+}
+
+/// Gives the gate input of a split that arrived at a time of the clock.
+pub(crate) fn give(gate: &mut Gate, split: usize, input: LoggedInput, arrived: u64) {
+    match input {
+        LoggedInput::Records(batch) => gate.ingest(split, batch, arrived),
+        LoggedInput::TooFar(far) => gate.ingest(split, far.into_batch(), arrived),
+        LoggedInput::Punctuation(time) => gate.punctuate(split, time),
     }
 }
 

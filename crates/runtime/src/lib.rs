@@ -1,8 +1,8 @@
 //! Runs applications: threads or steps, sources and sinks, options, counts.
 //!
 //! The stages of an epoch are functions of `tidemill-stages`; the log and checkpoints are those of `tidemill-recovery`.
-//! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `gather`, with a `cutter` that
-//! decides where epochs end), workers (`pipeline`), the committer (`commit`), the releaser (`release`). A `run` owns them all,
+//! Here [actors](tidemill_stages::actor) drive them: readers and the gate (`inputs`, `entrance`, `gather`, with a decider of
+//! `decide` that says what the next epoch is), workers (`pipeline`), the committer (`commit`), the releaser (`release`). A `run` owns them all,
 //! and drives them on threads or step by step. A `session` is a run to talk to.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -12,7 +12,9 @@ mod ahead;
 mod commit;
 mod convert;
 mod cutter;
+mod decide;
 mod engine;
+mod entrance;
 mod first_calls;
 mod gather;
 mod idle;
@@ -24,7 +26,6 @@ mod pipeline;
 mod reader;
 mod records;
 mod release;
-mod replay;
 mod report;
 mod run;
 mod session;

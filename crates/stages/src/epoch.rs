@@ -8,7 +8,6 @@ use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
 use crate::due::DueCut;
 use crate::finish::answers::Answers;
-use crate::gate::sent::SourceRun;
 use crate::input::Input;
 use crate::stream_state::{EventLog, PipelineState};
 use crate::tasks::{HandOver, Numbered};
@@ -130,8 +129,6 @@ pub struct EpochInput {
     pub due: Option<DueCut>,
     /// If rows wake within it: each that is due at this time or earlier, between the events of sources at its place.
     pub wakes: Option<i64>,
-    /// The end of `merge`: the events that have anchored positions.
-    pub sent: Vec<SourceRun>,
     /// Its punctuation: every event with a time below has passed in it or before it, and none comes any more. None
     /// before each source has shown a time, and in programs without event times.
     pub complete: Option<i64>,

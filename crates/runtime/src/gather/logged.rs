@@ -16,8 +16,8 @@ impl Gatherer {
     /// Passes an epoch that was cut to the workers; or holds it, if there may be no room for it in the log.
     pub(super) fn put_logged(&mut self, epoch: Box<Epoch>) {
         assert!(self.held.is_none(), "one epoch is held at most, the last");
-        let now = self.on.environment.now();
-        let mut durable = self.durable.as_mut().filter(|_| !epoch.input.replayed);
+        let now = self.at.on.environment.now();
+        let mut durable = self.at.durable.as_mut().filter(|_| !epoch.input.replayed);
         if durable.as_mut().is_some_and(|durable| durable.side.feed.is_short_of_room(now)) {
             self.held = Some(epoch);
         } else {
@@ -27,14 +27,14 @@ impl Gatherer {
 
     fn pass(&mut self, epoch: Box<Epoch>) {
         self.passed = (epoch.number, epoch.input.complete);
-        self.pipeline.tasks().put(epoch);
+        self.at.pipeline.tasks().put(epoch);
     }
 
     /// Passes the held epoch to the workers, if it is in the log; whether none is held any more. The logger rings when it
     /// is.
     pub(super) fn put_held(&mut self) -> bool {
         let is_logged = |epoch: &mut Box<Epoch>| {
-            self.durable.as_ref().is_none_or(|durable| durable.side.feed.has_written(epoch.number))
+            self.at.durable.as_ref().is_none_or(|durable| durable.side.feed.has_written(epoch.number))
         };
         if let Some(epoch) = self.held.take_if(is_logged) {
             self.pass(epoch);
@@ -44,14 +44,14 @@ impl Gatherer {
 
     /// Answers those who ask for the state as it stands, if what was executed is durable. They ring again if not.
     pub(super) fn answer_as_it_stands(&mut self) {
-        let (Some(session), None) = (&self.session, &self.replay) else { return };
+        let (Some(session), None) = (&self.at.session, &self.log) else { return };
         if !session.asks_as_it_stands() {
             return;
         }
         let (epoch, complete) = self.passed;
-        let is_durable = self.durable.as_ref().is_none_or(|durable| durable.side.feed.is_durable(epoch));
-        if is_durable && self.pipeline.tasks().awaits(epoch + 1) {
-            session.answer_as_it_stands(epoch, complete, |wishes| begin_reads(&self.on.machine, wishes));
+        let is_durable = self.at.durable.as_ref().is_none_or(|durable| durable.side.feed.is_durable(epoch));
+        if is_durable && self.at.pipeline.tasks().awaits(epoch + 1) {
+            session.answer_as_it_stands(epoch, complete, |wishes| begin_reads(&self.at.on.machine, wishes));
         }
     }
 }

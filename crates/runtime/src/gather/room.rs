@@ -1,7 +1,6 @@
 //! Room for the next epoch: an empty epoch, slots of rows, memory, and the log.
 
 use super::{Gatherer, Phase};
-use crate::options::EpochSize;
 use tidemill_recovery::{Room, RunError};
 use tidemill_stages::actor::{Inbox, Progress, Took};
 use tidemill_stages::epoch::Epoch;
@@ -22,7 +21,7 @@ pub(super) struct Slots {
 impl Gatherer {
     /// Makes room for the next epoch: frees slots of rows that do not exist and, with a memory limit, memory.
     pub(super) fn make_room(&mut self) -> Result<Progress, RunError> {
-        if self.on.machine.tables.iter().any(Table::wants_sweep) {
+        if self.at.on.machine.tables.iter().any(Table::wants_sweep) {
             match self.slots.all() {
                 Took::Message(()) => self.sweep(),
                 Took::Nothing => return self.wait(Phase::Room, None),
@@ -37,7 +36,7 @@ impl Gatherer {
         }
         match self.slots.take() {
             Took::Message(mut epoch) => {
-                epoch.input.opened = self.on.environment.now();
+                epoch.input.opened = self.at.on.environment.now();
                 self.go_on(Phase::Gather(epoch))
             }
             Took::Nothing => self.wait(Phase::Room, None),
@@ -46,13 +45,13 @@ impl Gatherer {
     }
 
     pub(super) fn log_has_room(&self) -> bool {
-        self.durable.as_ref().is_none_or(|durable| durable.side.feed.has_room())
+        self.at.durable.as_ref().is_none_or(|durable| durable.side.feed.has_room())
     }
 
     /// Frees slots of rows that do not exist, once there are enough of them to be worth a sweep.
     fn sweep(&mut self) {
         assert_eq!(self.slots.stash.len(), self.slots.count, "nothing is in flight");
-        for table in self.on.machine.tables.iter().filter(|table| table.wants_sweep()) {
+        for table in self.at.on.machine.tables.iter().filter(|table| table.wants_sweep()) {
             #[allow(unsafe_code)]
             // SAFETY: all epochs are here, cleared: no thread holds a row's address or text.
             unsafe {
@@ -63,13 +62,13 @@ impl Gatherer {
 
     /// Makes room for the rows of the next epoch, with a memory limit; none if there is room.
     fn relieve(&mut self) -> Result<Option<Progress>, RunError> {
-        let events_max = self.events_max_of_run();
-        let Some(durable) = &mut self.durable else { return Ok(None) };
+        let events_max = self.at.events_max_of_run();
+        let Some(durable) = &mut self.at.durable else { return Ok(None) };
         let Some(memory) = &mut durable.side.memory else { return Ok(None) };
         if durable.merges {
             durable.merges = memory.waits_for_merges();
-            if durable.merges && !self.on.control.stops() {
-                let until = self.on.environment.now() + MERGE_POLL;
+            if durable.merges && !self.at.on.control.stops() {
+                let until = self.at.on.environment.now() + MERGE_POLL;
                 return self.wait(Phase::Room, Some(until)).map(Some);
             }
             durable.merges = false;
@@ -88,15 +87,6 @@ impl Gatherer {
         memory.evict(too_much, events_max)?;
         (durable.short, durable.merges) = (None, true);
         self.go_on(Phase::Room).map(Some)
-    }
-
-    /// Returns the maximum number of events of the next epoch, before the limit by memory.
-    pub(super) fn events_max_of_run(&self) -> usize {
-        match self.options.epoch {
-            EpochSize::Events(events) => events.max(1),
-            EpochSize::Auto => self.pipeline.events_max(self.number),
-            EpochSize::Age(_) => self.options.epoch_events_max,
-        }
     }
 }
 

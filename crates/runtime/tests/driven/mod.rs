@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tidemill_histories::{DataShape, History, Random, adversarial, mixed_plan, random_data};
 use tidemill_plan::analyze;
-use tidemill_runtime::{Cut, Cutter, Engine, EpochSize, Gathering, Intake, Options, RunError, Taking};
+use tidemill_runtime::{Cut, Cutter, Engine, EpochSize, Gathering, Intake, Options, Passed, RunError, Taking};
 use tidemill_sim::{SimStorage, SimulatedClock, SteppedEnvironment, step_through};
 
 /// The time to wait for a source, nanoseconds.
@@ -39,9 +39,9 @@ impl Cutter for Anywhere {
         if self.random.chance(50) {
             return Ok(Gathering::Cut(Cut::Most(events)));
         }
-        let counts = intake.gate().first(events);
-        self.exact.lock().expect("no panic").insert(counts.counts.clone());
-        Ok(Gathering::Cut(Cut::Exactly(counts)))
+        let Passed { counts, sent, due, wakes, .. } = intake.gate().choose(events);
+        self.exact.lock().expect("no panic").insert(counts.clone());
+        Ok(Gathering::Cut(Cut::Exactly(Passed::new(counts, sent, due, wakes))))
     }
 }
 

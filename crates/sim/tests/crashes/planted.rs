@@ -145,6 +145,11 @@ fn a_head_that_is_shown_before_its_entry_is_synced_is_asserted() {
 }
 
 #[test]
+fn an_entry_that_is_applied_twice_is_asserted() {
+    is_asserted(Bug::EntryAppliedTwice, "each epoch is applied once, in the order of numbers");
+}
+
+#[test]
 fn an_epoch_that_is_replayed_twice_is_asserted() {
     is_asserted(Bug::ReplayRepeats, "no epoch that the checkpoint holds is replayed");
 }

@@ -21,6 +21,7 @@
 
 mod aside;
 mod batches;
+mod choose;
 mod late;
 mod marks;
 mod merge;
@@ -28,15 +29,15 @@ mod queue;
 pub mod sent;
 mod standing;
 
-use crate::due::DueCut;
 use crate::epoch::Epoch;
 pub use crate::gate::aside::Aside;
 use crate::gate::batches::BatchStream;
 pub use crate::gate::batches::OpenBatch;
+pub use crate::gate::choose::{Cut, Passed};
 use crate::gate::late::{Divided, LateAmong, LateStream};
 pub use crate::gate::marks::SplitMark;
 use crate::gate::queue::{Queue, Segment};
-use crate::gate::sent::{SentOrder, SourceRun};
+use crate::gate::sent::SentOrder;
 pub use crate::gate::standing::Standing;
 use crate::progress::{Marks, SplitMarks, SplitPlace, Times};
 use tidemill_io::SourceBatch;
@@ -59,28 +60,6 @@ pub struct SourcePosition {
     pub held_until: Option<i64>,
     /// If there are held events: the source whose low mark holds them back, and that mark, if it has one.
     pub held_by: Option<(usize, Option<i64>)>,
-}
-
-/// The held events that an epoch takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// At most this number of events that may pass, in position order.
-    Most(usize),
-    /// Exactly the events of an earlier cut.
-    Exactly(Passed),
-    /// No events of sources, but what is due at a time.
-    Due(DueCut),
-}
-
-/// The events that an earlier cut let pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
-    /// The number of events that have passed, by split.
-    pub counts: Vec<usize>,
-    /// The order of those that have anchored positions.
-    pub sent: Vec<SourceRun>,
-    /// If rows wake within the epoch: up to which time.
-    pub wakes: Option<i64>,
 }
 
 /// Holds events until their epoch.
@@ -418,32 +397,24 @@ impl Gate {
 
     /// Lets events pass into an epoch, with the late and bad records that may pass. Returns false, and lets nothing pass, if
     /// it would take more events of a source than are held.
-    pub fn cut(&mut self, cut: &Cut, epoch: &mut Epoch) -> bool {
+    pub fn apply(&mut self, passed: &Passed, epoch: &mut Epoch) -> bool {
+        if !self.has(passed) {
+            return false;
+        }
         let held_before = self.held();
         let heads: Vec<Option<i64>> = self.queues.iter().map(Queue::first_time).collect();
         self.count_passed(&mut epoch.input.passed);
         let due = std::mem::take(&mut epoch.input.merge);
-        let (taken, sent) = match cut {
-            Cut::Most(most) => self.cut_most(*most, epoch),
-            Cut::Due(_) => self.cut_most(0, epoch),
-            Cut::Exactly(passed) if self.has(passed) => self.cut_exactly(passed, epoch),
-            Cut::Exactly(_) => return false,
-        };
+        self.order(passed, &mut epoch.input.merge);
         let timed = epoch.input.merge.len();
-        epoch.input.merge.extend_from_slice(&sent);
-        epoch.input.sent = sent;
+        epoch.input.merge.extend_from_slice(&passed.sent);
+        self.sent.pass(&passed.sent);
         epoch.input.least_time = epoch.input.merge[..timed].first().and_then(|&(first, _)| heads[first as usize]);
-        let fills = taken.iter().zip(&self.queues).any(|(&count, queue)| count > 0 && queue.filled.is_some());
-        let by_stream = self.take(taken, epoch);
-        if let Cut::Due(at) = cut {
-            self.ran = self.ran.max(Some(at.boundary));
-        }
-        epoch.input.wakes = match cut {
-            Cut::Most(_) if self.wakes_within => self.complete(),
-            Cut::Exactly(passed) => passed.wakes,
-            Cut::Most(_) | Cut::Due(_) => None,
-        };
-        self.woken = self.woken.max(epoch.input.wakes);
+        let fills = passed.counts.iter().zip(&self.queues).any(|(&count, queue)| count > 0 && queue.filled.is_some());
+        let by_stream = self.take(&passed.counts, epoch);
+        self.ran = self.ran.max(passed.due.map(|due| due.boundary));
+        self.woken = self.woken.max(passed.wakes);
+        (epoch.input.due, epoch.input.wakes) = (passed.due, passed.wakes);
         if fills {
             epoch.input.least_time = epoch.input.least_time.or(self.anchor());
         }
@@ -452,6 +423,7 @@ impl Gate {
         assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         self.check_order(&heads, &epoch.input.merge[..timed]);
         assert!(due.is_empty() || epoch.input.events == 0, "what is due has an epoch of its own");
+        assert_eq!(due.is_empty(), passed.due.is_none(), "an epoch has what is due if that is what it is");
         if let Some(mut runs) = by_stream {
             self.merge_by_stream(&mut runs);
             epoch.input.merge = runs;
@@ -534,73 +506,9 @@ impl Gate {
         self.queues.iter().map(Queue::held).sum()
     }
 
-    /// Returns whether these events are held.
-    fn has(&self, passed: &Passed) -> bool {
-        let Passed { counts, sent, .. } = passed;
-        let mut of_sent = vec![0; self.queues.len()];
-        sent.iter().for_each(|&(source, count)| of_sent[source as usize] += count as usize);
-        let has = |(s, queue): (usize, &Queue)| {
-            let anchored = if self.is_sent(s) { counts[s] } else { 0 };
-            counts[s] <= queue.held() && of_sent[s] == anchored
-        };
-        counts.len() == self.queues.len() && self.queues.iter().enumerate().all(has)
-    }
-
-    /// Returns the first `events` that may pass: [`Cut::Exactly`] of them is an epoch of that size.
-    pub fn first(&self, events: usize) -> Passed {
-        assert_eq!(self.sent.held(), 0, "only events with a time or a counter may pass");
-        let mut counts = vec![0usize; self.queues.len()];
-        self.merge(self.passes(), events, &mut counts, &mut Vec::new());
-        let next = self.queues.iter().zip(&counts).filter_map(|(queue, &count)| queue.time_of(count)).min();
-        let complete = self.mark().map(|mark| next.map_or(mark, |next| next.min(mark)));
-        Passed { counts, sent: Vec::new(), wakes: complete.filter(|_| self.wakes_within) }
-    }
-
-    /// Returns a test whether an event of a source may pass, given its time.
-    fn passes(&self) -> impl Fn(usize, i64, usize) -> bool + use<> {
-        let frontier = self.progress.frontier();
-        let limit = |s: usize| if self.is_sent(s) { None } else { self.progress.limit(frontier, s) };
-        let limits: Vec<Option<i64>> = (0..self.queues.len()).map(limit).collect();
-        move |s, time, _| limits[s].is_some_and(|limit| time <= limit)
-    }
-
-    /// Chooses at most `most` events that may pass. If there are more, sent events get at least half of the room.
-    fn cut_most(&mut self, most: usize, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
-        let sent = self.sent_ready();
-        let timed = most - sent.min(most.div_ceil(2));
-        let mut taken = vec![0usize; self.queues.len()];
-        match (&self.queues[..], self.progress.limit(self.progress.frontier(), 0)) {
-            ([sole], Some(limit)) if !self.is_sent(0) => {
-                taken[0] = sole.passing_together(limit, timed);
-                if taken[0] > 0 {
-                    epoch.input.merge.push((0, taken[0] as u32));
-                }
-            }
-            _ => self.merge(self.passes(), timed, &mut taken, &mut epoch.input.merge),
-        }
-        let room = (most - taken.iter().sum::<usize>()).min(sent);
-        let runs = self.sent.take(room);
-        runs.iter().for_each(|&(source, count)| taken[source as usize] += count as usize);
-        (taken, runs)
-    }
-
-    fn cut_exactly(&mut self, passed: &Passed, epoch: &mut Epoch) -> (Vec<usize>, Vec<SourceRun>) {
-        let Passed { counts, sent, .. } = passed;
-        let timed = |s: usize| if self.is_sent(s) { 0 } else { counts[s] };
-        let all = (0..counts.len()).map(timed).sum();
-        let mut taken = vec![0usize; self.queues.len()];
-        self.merge(|s, _, taken| taken < timed(s), all, &mut taken, &mut epoch.input.merge);
-        for &(source, count) in sent {
-            taken[source as usize] += count as usize;
-            self.sent.remove(source as usize, count as usize);
-        }
-        assert_eq!(&taken, counts, "all of them are held");
-        (taken, sent.clone())
-    }
-
     /// Moves the first events of each queue to an epoch, with the late and bad records that may pass. Gives their order in
     /// runs of parts, if these are not the sources.
-    fn take(&mut self, taken: Vec<usize>, epoch: &mut Epoch) -> Option<Vec<(u32, u32)>> {
+    fn take(&mut self, taken: &[usize], epoch: &mut Epoch) -> Option<Vec<(u32, u32)>> {
         debug_assert_eq!(merged(&epoch.input.merge), taken.iter().sum::<usize>(), "the order covers the events taken");
         self.take_aside(epoch);
         let among = taken.iter().zip(&self.queues).map(|(&count, queue)| queue.late_among(count));

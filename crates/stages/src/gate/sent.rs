@@ -32,21 +32,32 @@ impl SentOrder {
         self.held
     }
 
-    /// Takes the first events, at most `most`.
-    pub fn take(&mut self, most: usize) -> Vec<SourceRun> {
-        let mut taken = Vec::new();
-        let mut left = most;
-        while let Some((source, run)) = self.runs.front_mut().filter(|_| left > 0) {
-            let count = left.min(*run as usize);
-            taken.push((*source, count as u32));
+    /// Returns the first events, at most `most`.
+    pub fn first(&self, most: usize) -> Vec<SourceRun> {
+        let (mut first, mut left) = (Vec::new(), most as u32);
+        for &(source, run) in &self.runs {
+            if left == 0 {
+                break;
+            }
+            let count = left.min(run);
+            first.push((source, count));
             left -= count;
-            *run -= count as u32;
-            if *run == 0 {
-                self.runs.pop_front();
+        }
+        first
+    }
+
+    /// Removes events that pass, in their order: the first ones, or as an earlier run had them.
+    pub fn pass(&mut self, runs: &[SourceRun]) {
+        for &(source, count) in runs {
+            match self.runs.front_mut() {
+                Some((first, run)) if *first == source && *run >= count => {
+                    *run -= count;
+                    self.held -= count as usize;
+                    self.runs.pop_front_if(|(_, run)| *run == 0);
+                }
+                _ => self.remove(source as usize, count as usize),
             }
         }
-        self.held -= most - left;
-        taken
     }
 
     /// Removes the first events of one source, wherever they stand.
@@ -67,6 +78,12 @@ impl SentOrder {
 mod tests {
     use super::*;
 
+    fn take(order: &mut SentOrder, most: usize) -> (Vec<SourceRun>, usize) {
+        let first = order.first(most);
+        order.pass(&first);
+        (first, order.held())
+    }
+
     #[test]
     fn events_are_taken_in_the_order_in_which_they_were_sent() {
         let mut order = SentOrder::default();
@@ -74,9 +91,20 @@ mod tests {
             order.push(source, count);
         }
         assert_eq!(order.held(), 7);
-        assert_eq!(order.take(3), [(1, 2), (0, 1)]);
+        assert_eq!(take(&mut order, 3), (vec![(1, 2), (0, 1)], 4));
         order.remove(0, 2);
-        assert_eq!(order.take(9), [(0, 1), (1, 1)]);
-        assert_eq!((order.held(), order.take(1)), (0, vec![]));
+        assert_eq!(take(&mut order, 9), (vec![(0, 1), (1, 1)], 0));
+        assert_eq!(take(&mut order, 1), (vec![], 0));
+    }
+
+    /// A replay takes them as they passed, not as they were sent.
+    #[test]
+    fn events_pass_in_another_order_than_that_in_which_they_were_sent() {
+        let mut order = SentOrder::default();
+        for (source, count) in [(0, 2), (1, 2), (0, 2)] {
+            order.push(source, count);
+        }
+        order.pass(&[(1, 1), (0, 3)]);
+        assert_eq!(take(&mut order, 9), (vec![(1, 1), (0, 1)], 0));
     }
 }

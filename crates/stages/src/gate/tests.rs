@@ -182,7 +182,7 @@ impl Case {
         while gate.ready(1) > 0 || gate.has_rejects() {
             let ready = gate.ready(most);
             epoch.clear();
-            assert!(gate.cut(&Cut::Most(most), epoch));
+            assert!(gate.apply(&gate.choose(most), epoch));
             assert!(epoch.input.events <= most, "no more than asked for");
             assert!(ready == 0 || epoch.input.events > 0, "what is ready passes");
             assert_eq!(epoch.input.arrivals.iter().map(|&(_, count)| count).sum::<u64>(), epoch.input.events as u64);
@@ -299,7 +299,7 @@ fn late_events_that_wait_stand_where_they_stood() {
     gate.ingest(0, case.batch(0, 0, 6), 0);
     gate.ingest(1, case.batch(1, 0, 1), 0);
     let mut epoch = Epoch::new(&case.program, &code, &wiring);
-    assert!(gate.cut(&Cut::Most(1), &mut epoch), "that of the other source");
+    assert!(gate.apply(&gate.choose(1), &mut epoch), "that of the other source");
     let standings = gate.standings();
     assert_eq!((&standings[0].aside.after[..], standings[0].held.len()), (&[1, 3][..], 1));
     let mut again = Gate::new(&case.program, &wiring.sources);
@@ -309,7 +309,7 @@ fn late_events_that_wait_stand_where_they_stood() {
     for mut gate in [gate, again] {
         epoch.clear();
         (0..2).for_each(|source| gate.end(source));
-        assert!(gate.cut(&Cut::Most(10), &mut epoch));
+        assert!(gate.apply(&gate.choose(10), &mut epoch));
         assert_eq!(epoch.input.merge, [(0, 1), (2, 1), (0, 2), (2, 1), (0, 1)]);
     }
 }
@@ -326,18 +326,18 @@ fn a_split_joins_after_what_has_passed() {
     gate.ingest(0, case.batch(0, 0, 1), 0);
     gate.ingest(1, case.batch(1, 0, 1), 0);
     assert_eq!(gate.mark_to_join(0), Some(5), "nothing has passed");
-    assert!(gate.cut(&Cut::Most(10), &mut epoch));
+    assert!(gate.apply(&gate.choose(10), &mut epoch));
     assert_eq!((epoch.input.events, gate.mark_to_join(0)), (1, Some(5)), "of source 0, its first split");
     gate.ingest(0, case.batch(0, 1, 2), 0);
     epoch.clear();
-    assert!(gate.cut(&Cut::Most(10), &mut epoch));
+    assert!(gate.apply(&gate.choose(10), &mut epoch));
     assert_eq!((epoch.input.events, epoch.input.complete), (1, Some(5)), "of source 1");
     assert_eq!((gate.mark_to_join(0), gate.mark_to_join(1)), (Some(6), Some(5)));
     let split = gate.join(0, gate.mark_to_join(0));
     gate.ingest(split, case.batch(2, 0, 3), 0);
     gate.end(1);
     epoch.clear();
-    assert!(gate.cut(&Cut::Most(10), &mut epoch));
+    assert!(gate.apply(&gate.choose(10), &mut epoch));
     let late: usize = epoch.input.sources[0].late.iter().map(RecordBatch::num_rows).sum();
     assert_eq!((late, epoch.input.events), (2, 1), "6 passes, and 9 waits for the new split");
 }
@@ -358,7 +358,7 @@ fn what_is_due_passes_beside_splits() {
     gate.ingest(split, case.batch(1, 0, 1), 0);
     let ticks = Schema::scalars([("at", Type::Int.into())]);
     epoch.input.given_due(1, Some(batch_of(&ticks, &[vec![Value::Int(4)]])));
-    assert!(gate.cut(&Cut::Due(DueCut { due: 0, boundary: 4 }), &mut epoch));
+    assert!(gate.apply(&gate.choose_due(DueCut { due: 0, boundary: 4 }), &mut epoch));
     let given = epoch.input.sources[1].events.as_ref().map(|events| rows(events, &ticks));
     assert_eq!(given, Some(vec![vec![Value::Int(4)]]));
     assert_eq!(epoch.input.merge, [(1, 1)]);
@@ -436,7 +436,7 @@ fn what_is_sent_waits_for_the_first_time() {
     gate.end(0);
     assert_eq!(gate.sent_ready(), 0, "times are held");
     let mut epoch = Epoch::new(&case.program, &code, &wiring);
-    assert!(gate.cut(&Cut::Most(1), &mut epoch));
+    assert!(gate.apply(&gate.choose(1), &mut epoch));
     assert_eq!((gate.held_of(0), gate.sent_ready()), (1, 2));
 }
 

@@ -1,6 +1,6 @@
 //! Splits that join: those that are there when the input goes on, and those that readers find while it does.
 
-use super::Gatherer;
+use super::Entrance;
 use crate::cutter::source_failed;
 use crate::splits::{Known, join};
 use tidemill_io::{IoFailure, Source};
@@ -9,9 +9,9 @@ use tidemill_recovery::{JoinedSplit, RunError, Taken};
 const NEEDS_TIME: &str = "splits are read side by side in the order of event time, and its events have none: declare an \
      event time, or read its files as one stream";
 
-impl Gatherer {
+impl Entrance {
     /// Begins the splits of sources that are there now and were not known before, and has the sources watched for more.
-    pub(super) fn begin_splits(&mut self) -> Result<(), RunError> {
+    pub fn begin_splits(&mut self) -> Result<(), RunError> {
         for source in 0..self.inputs.sources() {
             if !self.inputs.has_splits(source) {
                 continue;
@@ -38,12 +38,7 @@ impl Gatherer {
     }
 
     /// Lets a split join that was found now; `opened`, unless it is still to be opened.
-    pub(super) fn join(
-        &mut self,
-        source: usize,
-        name: String,
-        opened: Option<Box<dyn Source>>,
-    ) -> Result<(), RunError> {
+    pub fn join(&mut self, source: usize, name: String, opened: Option<Box<dyn Source>>) -> Result<(), RunError> {
         let number = self.inputs.names(source).len() as u32;
         let mark = if number == 0 { None } else { self.gate.mark_to_join(source) };
         let known = Known { source, split: number, name: name.clone(), mark };
@@ -66,7 +61,7 @@ impl Gatherer {
     }
 
     /// Takes the splits that readers have found.
-    pub(super) fn join_found(&mut self) -> Result<(), RunError> {
+    pub fn join_found(&mut self) -> Result<(), RunError> {
         while let Some((source, found)) = self.inputs.found() {
             let (name, opened) = found.map_err(|failure| source_failed(&self.on, source, failure))?;
             self.join(source, name, Some(opened))?;
