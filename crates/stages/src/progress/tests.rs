@@ -71,10 +71,22 @@ enum Step {
     Expect(usize, bool),
 }
 
+/// Returns times of which each is near the one before, so that batches are often in order.
+fn near(first: std::ops::Range<i64>) -> impl Strategy<Value = Vec<i64>> {
+    (first, prop::collection::vec(-2..5i64, 0..4)).prop_map(|(first, steps)| {
+        let mut times = vec![first];
+        times.extend(steps.iter().scan(first, |at, step| {
+            *at += step;
+            Some(*at)
+        }));
+        times
+    })
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let (split, time) = (0..6usize, -10..30i64);
     let step = prop_oneof![
-        6 => (split.clone(), prop::collection::vec(time.clone(), 1..5)).prop_map(|(split, times)| Step::Events(split, times)),
+        6 => (split.clone(), near(time.clone())).prop_map(|(split, times)| Step::Events(split, times)),
         2 => (split.clone(), time.clone()).prop_map(|(split, time)| Step::Promise(split, time)),
         1 => split.clone().prop_map(Step::End),
         1 => split.clone().prop_map(Step::Join),
@@ -375,6 +387,22 @@ fn ticks_follow_the_first_time_and_end_with_time() {
     assert_eq!(boundaries.next(times(12).at_end()), None, "no timer comes at the end of time");
     boundaries.looked_at(DueCut { due: 0, boundary: 20 }, true, Some(NO_TICK));
     assert_eq!(boundaries.next(times(30)), None);
+}
+
+/// Rows of sliding windows and of joins stay, and are due again, though nothing else is.
+#[test]
+fn rows_that_stay_are_due_again() {
+    let cut = DueCut { due: 0, boundary: 20 };
+    for (bound, again) in [(Bound::Grid { every: 10, origin: 0 }, 30), (Bound::Again(5), 21)] {
+        let rule = Rule { due: Some(rows_by(bound.clone())), bound, by_events: true };
+        let mut boundaries = Boundaries::new([rule]);
+        boundaries.looked_at(cut, true, None);
+        assert_eq!(boundaries.next(Times::default()), Some(again));
+        boundaries.looked_at(cut, true, Some(7));
+        assert_eq!(boundaries.next(Times::default()), Some(7));
+        boundaries.looked_at(cut, false, None);
+        assert_eq!(boundaries.next(Times::default()), None);
+    }
 }
 
 /// Batches by count have no time of their own; they close after all that has one.
