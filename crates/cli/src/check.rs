@@ -211,9 +211,7 @@ fn listing(job: &Job, program: &Program) -> String {
         let _ = writeln!(text, "\nsource {}: {data}", stream.name);
         fields(&mut text, stream);
     }
-    // No declared stream has a point in its name, but for late events that are inputs.
-    let is_listed = |id, stream: &Stream| program.late_of(id).is_some() || !stream.name.contains('.');
-    for (id, stream) in program.streams.iter_enumerated().filter(|(id, stream)| is_listed(*id, stream)) {
+    for (id, stream) in program.streams.iter_enumerated().filter(|(id, _)| program.is_shown(*id)) {
         let _ = match &stream.origin {
             Origin::Map { .. } if program.late_of(id).is_some() => writeln!(text, "\nlate events {}", stream.name),
             Origin::Filter { input, .. } => {

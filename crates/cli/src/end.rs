@@ -8,7 +8,7 @@ use tidemill_audit::recorded_program;
 use tidemill_connect::open_state_as_it_is;
 use tidemill_durability::{Fit, Migration, StateDirectory, StateError};
 use tidemill_io::Registry;
-use tidemill_plan::Operator;
+use tidemill_plan::Definition;
 use tidemill_runtime::{RunError, open_rows, open_text};
 
 fn refused(text: String) -> JobError {
@@ -21,7 +21,7 @@ pub(crate) fn check_ends(directory: &StateDirectory, names: &[String]) -> Result
     let none = Migration::default();
     let migration = if let Fit::Migrates(migration) = directory.fit() { migration } else { &none };
     let can_end = migration.changed.iter().map(|changed| &changed.operator).chain(&migration.gone);
-    let can_end: Vec<&Operator> = can_end.collect();
+    let can_end: Vec<&Definition> = can_end.collect();
     for name in names {
         if !can_end.iter().any(|operator| operator.name == *name) {
             let others: Vec<&str> = can_end.iter().map(|operator| operator.name.as_str()).collect();
@@ -45,7 +45,7 @@ pub(crate) fn end_operators(
 ) -> Result<Vec<String>, JobError> {
     let directory = open_state_as_it_is(path)?;
     let operators = directory.manifest().and_then(|manifest| manifest.program.operators.clone()).unwrap_or_default();
-    let operators: Vec<Operator> = operators.into_iter().filter(|operator| names.contains(&operator.name)).collect();
+    let operators: Vec<Definition> = operators.into_iter().filter(|operator| names.contains(&operator.name)).collect();
     let mut said = Vec::new();
     for operator in &operators {
         let text = open_text(operator, open_rows(&directory, operator)?);

@@ -5,7 +5,7 @@ use crate::log::TARGET;
 use crate::text::{count, counted, rate, seconds, time};
 use std::fmt::Write;
 use tidemill_model::Type;
-use tidemill_plan::{Origin, Program, Stream, StreamId, unread_late};
+use tidemill_plan::{Origin, Owner, Program, Stream, StreamId, StreamPart, Transaction, TransactionPart, unread_late};
 use tidemill_runtime::{DurabilitySummary, SourceSummary, Summary};
 use tracing::info;
 
@@ -51,19 +51,20 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
     }
     for transaction in &summary.transactions {
         let name = &transaction.name;
-        let is_hidden = program.transactions.iter().any(|of| of.name == *name && of.is_hidden());
-        if is_hidden && transaction.aborted == 0 {
+        let of = program.transactions.iter().find(|of| of.name == *name);
+        if of.is_some_and(Transaction::is_hidden) && transaction.aborted == 0 {
             continue;
         }
         let (committed, aborted) = (count(transaction.committed), count(transaction.aborted));
-        let add = format!("{name}.add");
-        let _ = match summary.transactions.iter().any(|other| other.name == add) {
-            _ if name.ends_with(".early") => {
-                let window = name.trim_end_matches(".early");
+        let owner = of.and_then(|of| of.owner).map(|owner| (owner.part, &program.operators[owner.operator].name));
+        let _ = match owner {
+            Some((TransactionPart::Early, window)) => {
                 writeln!(text, "  window {window}: {committed} early, {aborted} of them failed")
             }
-            true => writeln!(text, "  window {name}: {committed} closed, {aborted} failed"),
-            false => writeln!(text, "  transaction {name}: {committed} committed, {aborted} aborted"),
+            Some((TransactionPart::Function, window)) => {
+                writeln!(text, "  window {window}: {committed} closed, {aborted} failed")
+            }
+            _ => writeln!(text, "  transaction {name}: {committed} committed, {aborted} aborted"),
         };
         for (reason, events) in &transaction.reasons {
             let _ = writeln!(text, "    {} {reason}", count(*events));
@@ -74,9 +75,13 @@ pub fn readable(summary: &Summary, program: &Program, scheduling: bool) -> Strin
     }
     for left_out in &summary.left_out {
         let times = count(left_out.times);
-        let _ = match left_out.stream.strip_suffix(".rows") {
-            Some(window) => writeln!(text, "  window {window}: {times} closes without events left out, in long gaps"),
-            None => writeln!(text, "  stream {}: {times} ticks left out, in long gaps", left_out.stream),
+        let of = program.streams.iter().find(|stream| stream.name == left_out.stream);
+        let _ = match of.and_then(|stream| stream.owner) {
+            Some(Owner { operator, part: StreamPart::Boundaries }) => {
+                let window = &program.operators[operator].name;
+                writeln!(text, "  window {window}: {times} closes without events left out, in long gaps")
+            }
+            _ => writeln!(text, "  stream {}: {times} ticks left out, in long gaps", left_out.stream),
         };
     }
     let latency = &summary.latency;

@@ -24,7 +24,7 @@ use crate::manifest::{Identity, SourceIdentity};
 use crate::operators::{ChangedOperator, OperatorChanges};
 use tidemill_model::civil::span_text;
 use tidemill_model::{ColumnType, Field, FieldType, Type, Value};
-use tidemill_plan::{Column, Conversion, Expire, Operator, OperatorKind, Table};
+use tidemill_plan::{Column, Conversion, Definition, DefinitionKind, Expire, Table, TablePart};
 
 /// The fit of a state to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Migration {
     /// Operators that are others, and begin anew. None of them may have anything open.
     pub changed: Vec<ChangedOperator>,
     /// Operators that go, with what they have open.
-    pub gone: Vec<Operator>,
+    pub gone: Vec<Definition>,
 }
 
 impl Migration {
@@ -133,12 +133,12 @@ pub(crate) fn table_changes(old: &Table, new: &Table) -> (Vec<String>, Vec<Strin
 /// none, the one that it was by the program. Hidden tables that are no operator's follow the table that they are of.
 pub fn table_taken_over<'a>(state: &'a [Table], program: &[Table], table: &Table) -> Option<&'a Table> {
     let of_name = |name: &str| state.iter().find(|old| old.name == name);
-    let earlier = || match table.name.split_once('.') {
-        Some((owner, part)) if table.is_hidden => {
+    let earlier = || match table.written_owner() {
+        Some((owner, part)) => {
             let was = program.iter().find(|other| other.name == owner)?.was.as_ref()?;
-            Some(format!("{was}.{part}"))
+            Some(part.named(was))
         }
-        _ => table.was.clone(),
+        None => table.was.clone(),
     };
     // A name that the program has is another table's.
     let is_free = |name: &String| !program.iter().any(|other| other.name == *name);
@@ -185,7 +185,7 @@ struct Changes {
     /// Operators that are others.
     changed: Vec<ChangedOperator>,
     /// Operators that go.
-    gone: Vec<Operator>,
+    gone: Vec<Definition>,
 }
 
 impl Changes {
@@ -251,12 +251,12 @@ impl Changes {
         for operator in &gone {
             let line = format!("{} is in the state, not in the program", operator.shown());
             match operator.kind {
-                OperatorKind::Ticks => self.allow(line),
+                DefinitionKind::Ticks => self.allow(line),
                 _ => self.drop(line),
             }
         }
         // Batches are kept by the gate, in no table.
-        for operator in new.iter().filter(|operator| operator.kind != OperatorKind::Batch) {
+        for operator in new.iter().filter(|operator| operator.kind != DefinitionKind::Batch) {
             self.allow(format!("{} is new", operator.shown()));
         }
         self.operators.extend(steps);
@@ -476,7 +476,7 @@ impl Changes {
 
 /// Returns whether a table is one of an operator's. Those of rows that wake are of the table whose rows these are.
 fn is_operators(table: &Table) -> bool {
-    table.is_hidden && !table.name.ends_with(".wakes")
+    table.written_owner().is_some_and(|(_, part)| part != TablePart::Wakes)
 }
 
 /// Returns the length of time after which rows expire.
@@ -518,6 +518,7 @@ mod tests {
             was: None,
             expire: None,
             is_hidden: false,
+            owner: None,
         }
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tidemill_model::{Schema, StreamDigest, Type};
-use tidemill_plan::{Keep, Operator, Origin, Plan, Program, Table, Window, analyze};
+use tidemill_plan::{Definition, Keep, Origin, Plan, Program, Table, TablePart, Window, analyze};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
@@ -36,9 +36,6 @@ const DISTINCT_IN_ORDER: u32 = 10;
 /// events. Before, a row of a hidden table numbered them, from 1, as their windows began. So each number is at most that of the
 /// events of the source that had passed, and less than every place that comes: numbers and places stand in one order.
 const PLACES: u32 = 13;
-
-/// The end of the name of that hidden table.
-const NUMBERS: &str = ".order";
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -105,7 +102,7 @@ pub struct Identity {
     pub code: u64,
     /// The definitions of its operators; none if they are not known.
     #[serde(default)]
-    pub operators: Option<Vec<Operator>>,
+    pub operators: Option<Vec<Definition>>,
     /// Sources of earlier versions that it does not want any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<String>,
@@ -140,19 +137,24 @@ impl Identity {
             }),
             _ => None,
         };
-        // The folding of transactions is left out, as it follows from the rest.
+        // The folding of transactions and the owners of parts are left out, as they follow from the rest.
         let mut written = program.clone();
-        written.transactions.iter_mut().for_each(|transaction| transaction.fold = None);
+        for transaction in &mut written.transactions {
+            (transaction.fold, transaction.owner) = (None, None);
+            transaction.roles.iter_mut().for_each(|role| role.wakes = None);
+        }
+        written.tables.iter_mut().for_each(|table| table.owner = None);
+        written.streams.iter_mut().for_each(|stream| stream.owner = None);
         written.operators.clear();
         written.retired.clear();
         let text = serde_json::to_vec(&written).expect("a program is plain data");
         Identity {
             application: program.name.clone(),
             version: program.schema_version,
-            tables: program.tables.raw.clone(),
+            tables: written.tables.raw,
             sources: program.streams.iter().filter_map(source).collect(),
             code: xxh3_64(&text),
-            operators: Some(program.operators.clone()),
+            operators: Some(program.definitions().cloned().collect()),
             retired: program.retired.clone(),
         }
     }
@@ -465,7 +467,8 @@ impl Manifest {
     /// Adds the definitions of operators to the manifest of an earlier version, which lacks them, where the program is recorded.
     fn define_operators(&mut self) {
         if let (None, Some(recorded)) = (&self.program.operators, &self.recorded) {
-            self.program.operators = analyze(&recorded.plan).ok().map(|program| program.operators);
+            self.program.operators =
+                analyze(&recorded.plan).ok().map(|program| program.definitions().cloned().collect());
         }
     }
 
@@ -476,7 +479,8 @@ impl Manifest {
         let Ok(program) = analyze(&recorded.plan) else { return };
         let is = Identity::of(&program);
         let has = |table: &Table| is.tables.iter().any(|other| other.name == table.name);
-        let stays: Vec<bool> = self.program.tables.iter().map(|t| has(t) || !t.name.ends_with(NUMBERS)).collect();
+        let numbers = |table: &Table| table.written_owner().is_some_and(|(_, part)| part == TablePart::Order);
+        let stays: Vec<bool> = self.program.tables.iter().map(|table| has(table) || !numbers(table)).collect();
         let (mut of_program, mut of_checkpoint) = (stays.iter(), stays.iter());
         let mut tables = self.program.tables.clone();
         tables.retain(|_| of_program.next() == Some(&true));

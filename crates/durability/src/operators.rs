@@ -1,17 +1,17 @@
 //! The operators of a state beside those of a program: which are the same, and what makes the others another.
 //!
-//! An operator goes on with its rows where its definition is the same ([`Operator`]), and where it only keeps less of events than before.
+//! An operator goes on with its rows where its definition is the same ([`Definition`]), and where it only keeps less of events than before.
 //! Else it begins anew, which it can where it has no rows.
 
 use crate::fit::{table_changes, taken_over};
 use crate::manifest::Identity;
-use tidemill_plan::{Operator, OperatorKind, Table};
+use tidemill_plan::{Definition, DefinitionKind, Table};
 
 /// An operator of a state that is another one in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedOperator {
     /// The operator, with the properties that the state has for it.
-    pub operator: Operator,
+    pub operator: Definition,
     /// The differences, one per line.
     pub changes: Vec<String>,
 }
@@ -34,9 +34,9 @@ pub(crate) struct OperatorChanges {
     /// The operators that are others.
     pub changed: Vec<ChangedOperator>,
     /// The operators that the program does not have.
-    pub gone: Vec<Operator>,
+    pub gone: Vec<Definition>,
     /// The operators that the state does not have.
-    pub new: Vec<Operator>,
+    pub new: Vec<Definition>,
     /// Changes of those that go on with their rows, as lines.
     pub steps: Vec<String>,
 }
@@ -63,7 +63,7 @@ impl OperatorChanges {
         changes
     }
 
-    fn compare(&mut self, old: &Operator, new: &Operator, state: &Identity, program: &Identity) {
+    fn compare(&mut self, old: &Definition, new: &Definition, state: &Identity, program: &Identity) {
         let mut changes = differences(old, new, program);
         let goes: Vec<_> = old.keeps.iter().filter(|part| !new.keeps.iter().any(|new| new.name == part.name)).collect();
         let mut steps: Vec<String> =
@@ -83,40 +83,35 @@ impl OperatorChanges {
 }
 
 /// Returns the operators of a program, and whether their definitions are known. If they are not, they are found by their tables.
-fn operators_of(identity: &Identity) -> (Vec<Operator>, bool) {
+fn operators_of(identity: &Identity) -> (Vec<Definition>, bool) {
     if let Some(operators) = &identity.operators {
         return (operators.clone(), true);
     }
     let operator = |table: &Table| {
-        let (name, part) = table.name.split_once('.').filter(|_| table.is_hidden)?;
-        let kind = match part {
-            "windows" => OperatorKind::Window,
-            "rows" => OperatorKind::Join,
-            "next" => OperatorKind::Ticks,
-            _ => return None,
-        };
-        Some(Operator { name: name.into(), kind, definition: Vec::new(), keeps: Vec::new() })
+        let (name, part) = table.written_owner()?;
+        let kind = DefinitionKind::of_table(part)?;
+        Some(Definition { name: name.into(), kind, parts: Vec::new(), keeps: Vec::new() })
     };
     (identity.tables.iter().filter_map(operator).collect(), false)
 }
 
 /// Returns the differences between two definitions.
-fn differences(old: &Operator, new: &Operator, program: &Identity) -> Vec<String> {
+fn differences(old: &Definition, new: &Definition, program: &Identity) -> Vec<String> {
     if old.kind != new.kind {
         return vec![format!("it is {} in the state, and {} in the program", old.kind.noun(), new.kind.noun())];
     }
     let mut lines = Vec::new();
-    for part in &old.definition {
+    for part in &old.parts {
         let (name, was) = (&part.name, &part.text);
-        match new.definition.iter().find(|new| new.name == *name) {
+        match new.parts.iter().find(|new| new.name == *name) {
             Some(new) if new.hash == part.hash => {}
-            Some(new) if *name == Operator::ROWS && is_renamed(was, &new.text, program) => {}
+            Some(new) if *name == Definition::ROWS && is_renamed(was, &new.text, program) => {}
             Some(new) if new.text == *was => lines.push(format!("its {name} changed: {was}")),
             Some(new) => lines.push(format!("its {name}: {was} in the state, {} in the program", new.text)),
             None => lines.push(format!("its {name}: {was} in the state, none in the program")),
         }
     }
-    for part in new.definition.iter().filter(|new| !old.definition.iter().any(|old| old.name == new.name)) {
+    for part in new.parts.iter().filter(|new| !old.parts.iter().any(|old| old.name == new.name)) {
         lines.push(format!("its {}: none in the state, {} in the program", part.name, part.text));
     }
     for part in &new.keeps {
@@ -136,7 +131,7 @@ fn is_renamed(was: &str, is: &str, program: &Identity) -> bool {
 }
 
 /// Checks that the tables of an operator can be taken over, without the columns that go; returns the changes of types as lines.
-fn tables_fit(of: &Operator, goes: &[&str], state: &Identity, program: &Identity) -> Result<Vec<String>, String> {
+fn tables_fit(of: &Definition, goes: &[&str], state: &Identity, program: &Identity) -> Result<Vec<String>, String> {
     let own =
         |tables: &[Table]| -> Vec<Table> { tables.iter().filter(|table| of.owns(&table.name)).cloned().collect() };
     let (olds, news) = (own(&state.tables), own(&program.tables));

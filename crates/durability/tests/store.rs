@@ -331,6 +331,7 @@ fn a_state_whose_windows_were_kept_otherwise_is_refused() {
             was: None,
             expire: None,
             is_hidden: false,
+            owner: None,
         };
         let program = Identity { tables: vec![table], ..program() };
         let storage = SimStorage::new(1);

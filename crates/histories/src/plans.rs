@@ -12,8 +12,8 @@ use crate::wakes::{random_expiry, random_wakes};
 use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
-    Ahead, BatchSizeDef, CallerFields, ColumnDef, Origin, OriginDef, Plan, Program, Record, SinkDef, StreamDef,
-    StreamId, StreamRef, TableDef, TransactionDef, TransactionId, analyze,
+    Ahead, BatchSizeDef, CallerFields, ColumnDef, OperatorKind, Origin, OriginDef, Plan, Program, Record, SinkDef,
+    StreamDef, StreamId, StreamRef, TableDef, TableId, TransactionDef, TransactionId, analyze,
 };
 
 /// The size of a plan.
@@ -468,7 +468,6 @@ pub(crate) fn inputs(plan: &Plan, takes: Takes) -> Vec<Input> {
         Err(errors) => panic!("the random plan '{}' is wrong: {errors:#?}", plan.name),
     };
     let mut inputs = Vec::new();
-    // Hidden streams, which windows are made of, have names with a dot.
     for (id, stream) in program.streams.iter_enumerated().filter(|(id, _)| !is_hidden(&program, *id)) {
         let Some(reference) = reference(&program, id) else { continue };
         let level = level(&program, id);
@@ -488,39 +487,32 @@ pub(crate) fn inputs(plan: &Plan, takes: Takes) -> Vec<Input> {
 fn is_hidden(program: &Program, id: StreamId) -> bool {
     let of = |t: TransactionId| program.transactions[t].is_hidden();
     match program.streams[id].origin {
-        Origin::Committed(t) => of(t) && program.transactions[t].name != program.streams[id].name,
+        // Refused events are no input.
         Origin::Aborted(t) => of(t) || program.gives_first(t),
-        Origin::Emitted(t, output) => program.transactions[t].emits[output].name.contains('.'),
-        Origin::Due(ref due) if due.is_wakes() => due.is_expiry(program),
-        Origin::LateRoot(_) => true,
-        Origin::Map { .. } if program.late_of(id).is_some() => false,
-        Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => program.streams[id].name.contains('.'),
-        _ => false,
+        // What has failed is none, either.
+        Origin::Failed(_) => false,
+        _ => !program.is_shown(id),
     }
 }
 
 /// Returns the name by which a plan refers to a stream that can be an input.
 fn reference(program: &Program, id: StreamId) -> Option<StreamRef> {
     let transaction = |t: TransactionId| program.transactions[t].name.clone();
+    let table_name = |table: &TableId| program.tables[*table].name.clone();
     let stream = &program.streams[id];
+    let kind = stream.owner.map(|owner| &program.operators[owner.operator].kind);
     // A source without a time field has no late events.
     if let Some(source) = program.late_of(id) {
         let source = &program.streams[source];
         return source.own_time().map(|_| StreamRef::Late(source.name.clone()));
     }
     Some(match stream.origin {
-        Origin::Due(ref due) if due.is_wakes() => {
-            StreamRef::Woken(stream.name.strip_suffix(".woken").expect("a stream of rows that wake").to_owned())
-        }
+        Origin::Due(_) if let Some(OperatorKind::Wakes(table)) = kind => StreamRef::Woken(table_name(table)),
         Origin::Source { .. } | Origin::Batch(_) | Origin::Due(_) | Origin::Filter { .. } | Origin::Map { .. } => {
             StreamRef::Named(stream.name.clone())
         }
-        Origin::Committed(t) if program.transactions[t].name == stream.name && stream.name.ends_with(".changes") => {
-            StreamRef::Changes(stream.name.trim_end_matches(".changes").to_owned())
-        }
-        Origin::Committed(t) if program.transactions[t].name == stream.name && stream.name.ends_with(".expired") => {
-            StreamRef::Expired(stream.name.trim_end_matches(".expired").to_owned())
-        }
+        Origin::Committed(_) if let Some(OperatorKind::Changes(table)) = kind => StreamRef::Changes(table_name(table)),
+        Origin::Committed(_) if let Some(OperatorKind::Expiry(table)) = kind => StreamRef::Expired(table_name(table)),
         Origin::Committed(t) => StreamRef::Committed(transaction(t)),
         Origin::Aborted(t) => StreamRef::Aborted(transaction(t)),
         Origin::Emitted(t, output) => {

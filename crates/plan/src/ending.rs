@@ -2,7 +2,7 @@
 //! that have not been reached. So nothing that goes by the time of these results may follow from them, unless it is
 //! ended too.
 
-use crate::{Operator, Program, Transaction, TransactionId};
+use crate::{Definition, OperatorKind, Program, Transaction, TransactionId};
 
 impl Program {
     /// Checks that operators of these names can be ended; says why not.
@@ -42,9 +42,8 @@ impl Program {
     }
 
     /// Returns the operator that a transaction is a part of.
-    fn operator_of(&self, transaction: &Transaction) -> Option<&Operator> {
-        let name = transaction.name.split_once('.').map_or(&*transaction.name, |(owner, _)| owner);
-        self.operators.iter().find(|operator| operator.name == name)
+    fn operator_of(&self, transaction: &Transaction) -> Option<&Definition> {
+        self.operators[transaction.owner?.operator].definition.as_ref()
     }
 
     /// Checks that a transaction does not use the time of its position.
@@ -64,9 +63,11 @@ impl Program {
                     table.name
                 ));
             }
-            if let Some(table) = table.name.strip_suffix(".wakes").filter(|_| table.is_hidden) {
+            let operator = table.owner.map(|owner| &self.operators[owner.operator]);
+            if let Some(OperatorKind::Wakes(table)) = operator.map(|operator| &operator.kind) {
                 return Err(format!(
-                    "transaction {name} takes what it gives, and has rows of {table} woken by its time"
+                    "transaction {name} takes what it gives, and has rows of {} woken by its time",
+                    self.tables[*table].name
                 ));
             }
         }

@@ -10,6 +10,7 @@ mod ahead;
 mod analyze;
 pub mod build;
 mod dates;
+mod definitions;
 mod dependencies;
 mod depth;
 mod ending;
@@ -18,9 +19,11 @@ mod explain;
 mod fail;
 mod fold;
 mod groups;
+mod ids;
 mod limits;
 mod operations;
 mod operators;
+mod owners;
 mod periods;
 mod plan;
 mod print;
@@ -32,9 +35,10 @@ mod waves;
 mod window;
 
 pub use ahead::{AHEAD_OF_OTHERS, Ahead};
+use analyze::CANNOT_FAIL;
 pub use analyze::analyze;
-use analyze::{CANNOT_FAIL, CHANGES, EXPIRED};
 pub use dates::DatePart;
+pub use definitions::{Definition, DefinitionKind, DefinitionPart};
 pub use depth::{BLOCK_DEPTH_MAX, EXPRESSION_DEPTH_MAX, with_deep_stack};
 pub use error::PlanError;
 pub use explain::{
@@ -42,17 +46,19 @@ pub use explain::{
     unread_late, warnings, warnings_called,
 };
 pub use groups::{GROUPS_MAX, GroupOf, Groups};
+pub use ids::{OperatorId, StreamId, TableId, TransactionId};
 pub use limits::Limits;
 pub use operations::{Operation, Operations, VerdictOperation};
-pub use operators::{DefinitionPart, Operator, OperatorKind};
+pub use operators::{
+    BatchSize, JoinHow, Operator, OperatorKind, Owner, Reach, StreamPart, TablePart, TransactionPart, Windows,
+};
 pub use periods::{Edge, Periods, Unit, Zone};
 pub use plan::*;
 pub use program::{
-    Batch, BatchSize, Bound, CallerAt, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField,
-    EmitOutput, FloatOp, Fold, KEYS_MAX, KEYS_MAX_MAX, KeyGroups, Local, LocalId, LoopId, MathOp, Measure, Merge,
-    Missing, NO_TICK, Nested, Nesting, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen,
-    Sink, Stream, StreamId, TEXT_MAX, TICKS_MAX, Table, TableId, TextCall, TextOp, TextTest, Transaction,
-    TransactionId, WordOp, bad_schema,
+    Batch, Bound, CallerAt, Cast, Column, CommittedOutput, Conversion, Count, Delivery, Due, DueField, EmitOutput,
+    FloatOp, Fold, KEYS_MAX, KEYS_MAX_MAX, KeyGroups, Local, LocalId, LoopId, MathOp, Measure, Merge, Missing, NO_TICK,
+    Nested, Nesting, Node, Origin, OutputField, Program, ReasonId, Role, RoleId, STEP_BYTES, Seen, Sink, Stream,
+    TEXT_MAX, TICKS_MAX, Table, TextCall, TextOp, TextTest, Transaction, WordOp, bad_schema,
 };
 pub use selection::{Condition, ConditionDef, Direction, Fit, Order, OrderDef, Selection, SelectionDef, Test, TestDef};
 pub use waves::Waves;

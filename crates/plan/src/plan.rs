@@ -3,7 +3,7 @@
 //! turns a plan into a [`crate::Program`], which is what interpreters and compilers read.
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Ahead, DatePart, Edge, Limits, Periods, SelectionDef, Zone};
+use crate::{Ahead, DatePart, Edge, JoinHow, Limits, Periods, SelectionDef, Zone};
 use serde::{Deserialize, Serialize};
 use tidemill_model::{ColumnType, Schema, Value};
 
@@ -500,20 +500,6 @@ pub enum JoinBound {
     Within(Value),
     /// A distance within one window, which is tumbling.
     Over(WindowsDef),
-}
-
-/// The treatment of an event without a partner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JoinHow {
-    /// Nothing.
-    Inner,
-    /// One of the left goes out alone.
-    Left,
-    /// One of either side goes out alone.
-    Outer,
-    /// Only those of the left without a partner go out.
-    Anti,
 }
 
 /// The windows over a stream.

@@ -23,25 +23,15 @@
 //! loop over these at the point of the abort, null outside such a loop).
 #![allow(missing_docs, reason = "the fields of a variant are documented with the variant")]
 
-use crate::{Aggregate, Ahead, Ask, DatePart, Edge, Expire, Limits, Operator, Periods, Selection, Window, Zone};
+use crate::{
+    Aggregate, Ahead, Ask, BatchSize, DatePart, Edge, Expire, Limits, Operator, OperatorId, Owner, Periods, Selection,
+    StreamPart, TablePart, TransactionPart, Window, Zone,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidemill_model::{ColumnType, Schema, SourceId, Type, Value};
 use typed_index_collections::TiVec;
 
-tidemill_model::index_types! {
-    /// Index into [`Program::tables`].
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent)]
-    pub struct TableId;
-    /// Index into [`Program::streams`].
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent)]
-    pub struct StreamId;
-    /// Index into [`Program::transactions`].
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent)]
-    pub struct TransactionId;
-}
+pub use crate::ids::{StreamId, TableId, TransactionId};
 
 /// Index into [`Transaction::roles`].
 pub type RoleId = usize;
@@ -70,9 +60,9 @@ pub struct Program {
     /// The limits of one transaction.
     #[serde(default, skip_serializing_if = "Limits::is_default")]
     pub limits: Limits,
-    /// The definitions of its operators, to be compared with those of a state.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub operators: Vec<Operator>,
+    /// The operators: those of its tables, in their order; then those of streams, each after those that it takes its events from.
+    #[serde(default, skip_serializing_if = "has_none")]
+    pub operators: TiVec<OperatorId, Operator>,
     /// Sources of earlier versions that are not wanted any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<String>,
@@ -133,6 +123,10 @@ impl Program {
     }
 }
 
+fn has_none(operators: &TiVec<OperatorId, Operator>) -> bool {
+    operators.is_empty()
+}
+
 /// Indexes as they are written; before version 9 of the format of states each was a column.
 fn columns_of_indexes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<usize>>, D::Error> {
     #[derive(Deserialize)]
@@ -172,6 +166,9 @@ pub struct Table {
     /// A flag: whether it holds the windows over a stream, so that only the program's own transactions know it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_hidden: bool,
+    /// The operator that it is a part of, if it is one; not written with a state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner<TablePart>>,
 }
 
 /// Groups of keys: the value of a key column of ints modulo their number.
@@ -245,6 +242,9 @@ pub struct Stream {
     /// The transactions that an event of this root must be offered to, by transaction and then by
     /// input index. Empty for other streams.
     pub deliveries: Vec<Delivery>,
+    /// The operator that it is a part of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner<StreamPart>>,
 }
 
 impl Stream {
@@ -428,24 +428,6 @@ pub struct Batch {
     pub source: StreamId,
     /// The events that are a batch.
     pub size: BatchSize,
-}
-
-/// The events of a source that are a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BatchSize {
-    /// A number of events, at least one. The batch stands directly behind the last of them, with all that follows from
-    /// that event between. Where events hold a time, it has that of its last one, under its name. What is left at the
-    /// end of time is a batch, too: due at the boundary behind the greatest time that was shown, which it has, or
-    /// behind all where none was.
-    Count(u64),
-    /// The events of an interval between two boundaries of a grid, if it has any; due at the end, as what closes there.
-    /// Its fields `start` and `end` are the boundaries.
-    Time {
-        /// The length of an interval.
-        every: i64,
-        /// The grid: this, and each multiple of the length before and after it.
-        origin: i64,
-    },
 }
 
 impl Batch {
@@ -734,6 +716,9 @@ pub struct Transaction {
     /// apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fold: Option<Fold>,
+    /// The operator that it is a part of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner<TransactionPart>>,
 }
 
 /// The way in which the rows of a transaction's only role are merged.
@@ -904,6 +889,9 @@ pub struct Role {
     pub no_key: ReasonId,
     /// "row exists": an insert of a row that is there.
     pub row_exists: ReasonId,
+    /// The role whose row this one's row wakes, if it is a hidden role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakes: Option<RoleId>,
 }
 
 impl Role {
@@ -925,14 +913,6 @@ impl Role {
     /// Returns whether its key depends on rows that are read.
     pub fn is_dependent(&self) -> bool {
         self.key.iter().any(Expr::reads_rows)
-    }
-
-    /// The end of the names of hidden roles, each of the row that says when another role's row wakes.
-    pub(crate) const WAITS: &str = "__wakes";
-
-    /// Returns the name of that other role, if this is a hidden one.
-    pub(crate) fn waits(&self) -> Option<&str> {
-        self.name.strip_suffix(Role::WAITS)
     }
 }
 

@@ -5,7 +5,8 @@
 //! told from running it at its place: it finds the same rows, and what it gives stands in the same order. So the
 //! transactions on sources are a first *wave*, those on what they give the next, and so on.
 
-use crate::program::{Batch, BatchSize, Origin, Program, Role, Stream, StreamId, TableId, Transaction, TransactionId};
+use crate::operators::BatchSize;
+use crate::program::{Batch, Origin, Program, Role, Stream, StreamId, TableId, Transaction, TransactionId};
 use typed_index_collections::TiVec;
 
 /// The waves of a program.

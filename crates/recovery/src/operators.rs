@@ -8,16 +8,19 @@ use std::path::Path;
 use tidemill_durability::{Bug, ChangedOperator, Fit, Migration, StateDirectory, StateError};
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_model::{Schema, Value};
-use tidemill_plan::{Bound, NO_TICK, Operator, OperatorKind, Origin, Program, StreamId, Table as Definition};
+use tidemill_plan::{
+    Definition, DefinitionKind, NO_TICK, Operator, OperatorKind, Origin, Program, StreamId, StreamPart,
+    Table as TableDefinition, TablePart,
+};
 use tidemill_stages::gate::Gate;
 use tidemill_state::Table;
 
 /// Returns the number of rows that an operator has open in the newest checkpoint of a state; of atomic batches, how
 /// many events.
-pub fn open_rows(directory: &StateDirectory, operator: &Operator) -> Result<u64, StateError> {
+pub fn open_rows(directory: &StateDirectory, operator: &Definition) -> Result<u64, StateError> {
     let Some(manifest) = directory.manifest() else { return Ok(0) };
     let checkpoint = &manifest.checkpoint;
-    if operator.kind == OperatorKind::Batch {
+    if operator.kind == DefinitionKind::Batch {
         let begun = checkpoint.sources.iter().flat_map(|source| &source.batches);
         let events = begun.filter(|batch| batch.stream == operator.name).flat_map(|batch| &batch.events);
         return Ok(events.map(|block| block.rows).sum());
@@ -78,8 +81,8 @@ fn ways(path: &Path, names: &[&str]) -> String {
 }
 
 /// Returns the number of rows that an operator has open, in words.
-pub fn open_text(operator: &Operator, open: u64) -> String {
-    let (one, more) = if operator.kind == OperatorKind::Batch { ("event", "events") } else { ("row", "rows") };
+pub fn open_text(operator: &Definition, open: u64) -> String {
+    let (one, more) = if operator.kind == DefinitionKind::Batch { ("event", "events") } else { ("row", "rows") };
     match open {
         0 => "nothing is open".into(),
         1 => format!("1 {one} is open"),
@@ -91,16 +94,18 @@ pub fn open_text(operator: &Operator, open: u64) -> String {
 /// but ticks go on after the last that came, and after the time below which all has passed.
 pub(crate) fn begun_anew(
     had: &RecordBatch,
-    table: &Definition,
+    table: &TableDefinition,
     (old, new): (&Program, &Program),
     standing: &[SourceAt],
 ) -> Option<RecordBatch> {
-    let name = table.name.strip_suffix(".next")?;
-    let ticks = |program: &Program| {
-        let bound = program.streams.iter().find(|stream| stream.name == name)?.origin.bound()?;
-        if let Bound::Ticks { every, .. } = bound { Some((every, bound)) } else { None }
+    let owner = table.owner.filter(|owner| owner.part == TablePart::Next)?;
+    let ticks = &new.operators[owner.operator];
+    let every = |operator: &Operator| match operator.kind {
+        OperatorKind::Ticks { every, .. } if operator.name == ticks.name => Some(every),
+        _ => None,
     };
-    let ((every, _), (_, bound)) = (ticks(old)?, ticks(new)?);
+    let every = old.operators.iter().find_map(every)?;
+    let bound = new.streams[new.stream_of(owner.operator, StreamPart::Ticks)?].origin.bound()?;
     let schema = Schema::scalars(table.columns.iter().map(|c| (c.name.as_str(), c.ty)));
     let mut begun = rows(had, &schema);
     let complete = complete(old, standing);

@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 use tidemill_durability::StateError;
-use tidemill_plan::{Program, StreamId};
+use tidemill_plan::{Program, StreamId, StreamPart};
 use tidemill_recovery::RunError;
 use tidemill_stages::due::{DueCut, due_of, due_rows};
 use tidemill_stages::gate::Gate;
@@ -33,13 +33,10 @@ impl Agenda {
 
     /// Restricts what is due, from now on, to what operators of these names have open.
     pub fn only(&mut self, machine: &Machine, operators: &[String]) {
+        let program = &machine.program;
         let ends = |&stream: &StreamId| {
-            let (operator, part) = match machine.program.streams[stream].name.split_once('.') {
-                Some((operator, part)) => (operator, part),
-                None => (&*machine.program.streams[stream].name, ""),
-            };
-            let is_early = part == "partial";
-            !is_early && operators.iter().any(|name| name == operator)
+            let owner = program.streams[stream].owner.expect("what is due is of an operator");
+            owner.part != StreamPart::Partial && operators.contains(&program.operators[owner.operator].name)
         };
         self.boundaries.only(machine.wiring.dues.iter().map(ends));
     }

@@ -29,6 +29,7 @@ impl Subject {
             was: None,
             expire: None,
             is_hidden: false,
+            owner: None,
         });
         Subject { table, indexes: vec![ColumnIndex::new(vec![1])], values: BTreeMap::new() }
     }

@@ -128,6 +128,7 @@ impl Subject {
             was: None,
             expire: None,
             is_hidden: false,
+            owner: None,
         });
         let store = Arc::new(Store::default());
         *store.shape.lock() = Some(table.shape().clone());

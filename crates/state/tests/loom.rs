@@ -41,6 +41,7 @@ fn numbers() -> Arc<Table> {
         was: None,
         expire: None,
         is_hidden: false,
+        owner: None,
     }))
 }
 

@@ -20,6 +20,7 @@ fn numbers() -> Table {
         was: None,
         expire: None,
         is_hidden: false,
+        owner: None,
     })
 }
 

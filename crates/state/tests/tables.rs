@@ -25,6 +25,7 @@ fn definition(key: &[Type], others: &[ColumnType]) -> Definition {
         was: None,
         expire: None,
         is_hidden: false,
+        owner: None,
     }
 }
 
@@ -616,6 +617,7 @@ fn windows_that_are_none_are_refused() {
             was: None,
             expire: None,
             is_hidden: false,
+            owner: None,
         });
         let batch = batch_of(&table.schema(), &[vec![Value::Int(1), Value::Bytes(bytes.clone())]]);
         assert_eq!(table.preload(&batch).is_ok(), holds, "{keep:?} of {value}: {bytes:?}");

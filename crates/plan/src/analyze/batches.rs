@@ -4,8 +4,8 @@ use super::fault::{Checked, Fault};
 use super::streams::{NewStream, Streams};
 use crate::build::event;
 use crate::{
-    Batch, BatchSize, BatchSizeDef, Origin, Record, Stmt, StmtNode, Stream, StreamId, StreamRef, Transaction,
-    TransactionDef, TransactionId,
+    Batch, BatchSize, BatchSizeDef, Operator, OperatorKind, Origin, Record, Stmt, StmtNode, Stream, StreamId,
+    StreamPart, StreamRef, Transaction, TransactionDef, TransactionId,
 };
 use std::borrow::Cow;
 use tidemill_model::{ColumnType, Field, FieldType, ListItem, Schema, Type, Value};
@@ -39,9 +39,17 @@ pub(super) fn batches(name: &str, source: StreamId, size: &BatchSizeDef, streams
     let has_time = !times.is_empty();
     fields.extend(times);
     let event_time = has_time.then(|| fields.len() - 1);
-    let (schema, origin) = (Schema { fields }, Origin::Batch(Batch { source, size }));
-    let new = NewStream { name: name.to_owned(), schema, event_time, origin, root: None };
-    streams.add(StreamRef::Named(name.to_owned()), new);
+    let (name, batch) = (name.to_owned(), Batch { source, size });
+    let owner = streams.lower(&name).owner(StreamPart::Batches);
+    streams.operators.push(Operator {
+        name: name.clone(),
+        kind: OperatorKind::Batch(size),
+        inputs: vec![source],
+        time: event_time.and_then(|time| fields[time].scalar_type()).map(|time| time.ty),
+        definition: None,
+    });
+    let (schema, origin) = (Schema { fields }, Origin::Batch(batch));
+    streams.add(StreamRef::Named(name.clone()), NewStream { name, schema, event_time, origin, root: None, owner });
     Ok(())
 }
 

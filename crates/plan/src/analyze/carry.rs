@@ -4,10 +4,11 @@
 //! have the events of the source, which hold it in another field than late ones do. Where a transaction gives the events, it emits
 //! each a second time, with the time. These streams feed the window alone.
 
+use super::parts::Lowered;
 use super::position::{self, POSITION_TIME, PositionTime, each_mut, passes};
 use super::streams::{NewStream, Streams};
 use crate::program::{Expr, Node, Stmt};
-use crate::{EmitOutput, Origin, OutputField, StreamId, StreamRef, Transaction, TransactionId};
+use crate::{EmitOutput, Origin, OutputField, StreamId, StreamPart, StreamRef, Transaction, TransactionId};
 use tidemill_model::{ColumnType, Field, Schema, Type};
 use typed_index_collections::TiSlice;
 
@@ -17,18 +18,18 @@ pub(super) fn carry(
     streams: &mut Streams<'_>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
     stream: StreamId,
-    name: &str,
+    of: Lowered<'_>,
 ) -> Option<(StreamId, PositionTime)> {
     if let Some(time) = position::time(&streams.list, transactions, stream) {
         return Some((stream, time));
     }
     match streams.list[stream].origin.clone() {
         Origin::Filter { input, .. } | Origin::Map { input, .. } => {
-            let (input, time) = carry(streams, transactions, input, name)?;
-            Some(derive(streams, stream, input, time, name))
+            let (input, time) = carry(streams, transactions, input, of)?;
+            Some(derive(streams, stream, input, time, of))
         }
-        Origin::Committed(id) => emit(streams, transactions, stream, id, name, None),
-        Origin::Emitted(id, output) => emit(streams, transactions, stream, id, name, Some(output)),
+        Origin::Committed(id) => emit(streams, transactions, stream, id, of, None),
+        Origin::Emitted(id, output) => emit(streams, transactions, stream, id, of, Some(output)),
         _ => None,
     }
 }
@@ -38,19 +39,24 @@ pub(super) fn with_late(
     streams: &mut Streams<'_>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
     (source, late): (StreamId, StreamId),
-    name: &str,
+    of: Lowered<'_>,
 ) -> ([StreamId; 2], PositionTime) {
     let own =
         position::time(&streams.list, transactions, source).expect("late events are of a source with event times");
-    let (source, time) = beside(streams, source, own, name);
-    let (late, of_late) = carry(streams, transactions, late, name).expect("a late event has the time where it stands");
+    let (source, time) = beside(streams, source, own, of);
+    let (late, of_late) = carry(streams, transactions, late, of).expect("a late event has the time where it stands");
     assert_eq!(time, of_late, "both hold it behind the fields of the source");
     assert_eq!(streams.list[source].schema, streams.list[late].schema, "they have the fields of the source");
     ([source, late], time)
 }
 
 /// Adds a map that passes all fields on, and the time once more.
-fn beside(streams: &mut Streams<'_>, source: StreamId, time: PositionTime, name: &str) -> (StreamId, PositionTime) {
+fn beside(
+    streams: &mut Streams<'_>,
+    source: StreamId,
+    time: PositionTime,
+    of: Lowered<'_>,
+) -> (StreamId, PositionTime) {
     let mut schema = streams.list[source].schema.clone();
     let pass = |(at, field): (usize, &Field)| match field.scalar_type() {
         Some(ty) => OutputField::Value(Expr { ty, node: Node::Field(at) }),
@@ -63,16 +69,17 @@ fn beside(streams: &mut Streams<'_>, source: StreamId, time: PositionTime, name:
     let field = schema.fields.len() - 1;
     let failed = streams.id_after(1);
     let origin = Origin::Map { input: source, fields, reasons: Vec::new(), failed };
-    (enter(streams, source, (schema, origin), name), PositionTime { field, ..time })
+    (enter(streams, source, (schema, origin), of), PositionTime { field, ..time })
 }
 
 /// Adds a filter or map of an input, and its failures.
-fn enter(streams: &mut Streams<'_>, input: StreamId, (schema, origin): (Schema, Origin), name: &str) -> StreamId {
+fn enter(streams: &mut Streams<'_>, input: StreamId, (schema, origin): (Schema, Origin), of: Lowered<'_>) -> StreamId {
     let (own, root) = (streams.id_after(0), streams.list[input].root);
     let mut failure = streams.list[input].schema.clone();
     failure.fields.push(Field::scalar("reason", ColumnType::required(Type::Str)));
-    let name = unused(streams, name);
-    let new = NewStream { name: name.clone(), schema, event_time: None, origin, root: Some(root) };
+    let name = unused(streams, of);
+    let owner = of.owner(StreamPart::Input);
+    let new = NewStream { name: name.clone(), schema, event_time: None, origin, root: Some(root), owner };
     streams.add(StreamRef::Named(name.clone()), new);
     let failed = NewStream {
         name: format!("{name}.failed"),
@@ -80,14 +87,16 @@ fn enter(streams: &mut Streams<'_>, input: StreamId, (schema, origin): (Schema, 
         event_time: None,
         origin: Origin::Failed(own),
         root: Some(root),
+        owner,
     };
     streams.add(StreamRef::Failed(name), failed);
     own
 }
 
-fn unused(streams: &Streams<'_>, name: &str) -> String {
-    let number = streams.list.iter().filter(|stream| stream.name.starts_with(&format!("{name}.input"))).count();
-    format!("{name}.input{number}")
+fn unused(streams: &Streams<'_>, of: Lowered<'_>) -> String {
+    let owner = of.owner(StreamPart::Input);
+    let number = streams.list.iter().filter(|stream| stream.owner == owner).count();
+    format!("{}.input{number}", of.name)
 }
 
 /// Returns a filter or map on another input, which has the fields of its own and perhaps more.
@@ -96,7 +105,7 @@ fn derive(
     stream: StreamId,
     input: StreamId,
     time: PositionTime,
-    name: &str,
+    of: Lowered<'_>,
 ) -> (StreamId, PositionTime) {
     let failed = streams.id_after(1);
     let schema_of_input = streams.list[input].schema.clone();
@@ -118,7 +127,7 @@ fn derive(
         }
         _ => unreachable!("a filter or a map"),
     };
-    (enter(streams, input, (schema, origin), name), time)
+    (enter(streams, input, (schema, origin), of), time)
 }
 
 /// Returns a second emission of what a transaction returns, or emits.
@@ -127,7 +136,7 @@ fn emit(
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
     stream: StreamId,
     id: TransactionId,
-    name: &str,
+    of: Lowered<'_>,
     emission: Option<usize>,
 ) -> Option<(StreamId, PositionTime)> {
     let inputs = transactions[id].as_ref()?.inputs.clone();
@@ -159,9 +168,10 @@ fn emit(
     let mut schema = streams.list[stream].schema.clone();
     schema.fields.push(Field::scalar(POSITION_TIME, ty));
     let field = schema.fields.len() - 1;
-    let name = unused(streams, name);
-    let new =
-        NewStream { name: name.clone(), schema, event_time: None, origin: Origin::Emitted(id, output), root: None };
+    let name = unused(streams, of);
+    let owner = of.owner(StreamPart::Input);
+    let origin = Origin::Emitted(id, output);
+    let new = NewStream { name: name.clone(), schema, event_time: None, origin, root: None, owner };
     let own = streams.add(StreamRef::Named(name.clone()), new);
     transaction.emits.push(EmitOutput { name, stream: own });
     Some((own, PositionTime { field, ..time }))

@@ -14,7 +14,7 @@ use super::writing::{FRESH, ORDER, WINDOW, column, set, when};
 use crate::build::{cell, local, window};
 use crate::{
     Aggregate, Ask, ColumnDef, DefinitionPart, Expr, ExprNode, Fold, Function, Merge, Periods, Stmt, Synopsis, Table,
-    Unit, WindowDef, WindowFunction, WindowPart, WindowsDef,
+    Unit, WindowDef, WindowFunction, WindowPart, Windows, WindowsDef,
 };
 use tidemill_model::{ColumnType, Type, Value};
 
@@ -115,6 +115,17 @@ impl<'a> Kind<'a> {
                 .hint(format!("give at least a part in {EARLY_MAX} of the length")));
         }
         Ok(Some(early))
+    }
+
+    /// Returns them as declared.
+    pub fn windows(self) -> Windows {
+        match self {
+            Kind::Tumbling { length, origin } => Windows::Tumbling { length, origin },
+            Kind::Sliding { length, every, origin } => Windows::Sliding { length, every, origin },
+            Kind::Calendar(periods) => Windows::Calendar(periods.clone()),
+            Kind::Session { gap } => Windows::Session { gap },
+            Kind::Counting { count } => Windows::Counting { count },
+        }
     }
 
     /// Returns the name of the column that says when a row is due. A state does not fit a program with windows of

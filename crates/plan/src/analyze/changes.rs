@@ -13,12 +13,12 @@ use super::fault::{Checked, Fault, check_identifier};
 use super::writing::{assign, stmt, when};
 use crate::build::{cell, exists, literal, local};
 use crate::visit::each_statement;
-use crate::{Expr, Plan, PlanError, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef, TransactionDef};
+use crate::{Expr, Plan, PlanError, Record, RoleDef, Stmt, StmtNode, StreamRef, TableDef, TableId, TransactionDef};
 use std::borrow::Cow;
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 
 /// The end of the names of emissions, transactions and streams of changes.
-pub(crate) const CHANGES: &str = ".changes";
+const CHANGES: &str = ".changes";
 
 /// The field that says whether the row is gone.
 const DELETED: &str = "deleted";
@@ -28,44 +28,45 @@ pub(super) fn name(table: &str) -> String {
     format!("{table}{CHANGES}")
 }
 
-/// Returns whether a stream was made here, going by its name.
-pub(super) fn is_own(name: &str) -> bool {
+/// Returns whether an emission has a name that only those have that are made here.
+pub(super) fn is_reserved(name: &str) -> bool {
     name.ends_with(CHANGES)
 }
 
-/// Returns the plan with the emissions and transactions that the wanted changes stand for.
-pub(super) fn expand<'a>(plan: &'a Plan, errors: &mut Vec<PlanError>) -> Cow<'a, Plan> {
+/// Returns the plan with the emissions and transactions that the wanted changes stand for, and the tables of these transactions,
+/// which come last.
+pub(super) fn expand<'a>(plan: &'a Plan, errors: &mut Vec<PlanError>) -> (Cow<'a, Plan>, Vec<TableId>) {
     plan.transactions.iter().for_each(|transaction| check_names(transaction, errors));
-    let wanted: Vec<&TableDef> = plan.tables.iter().filter(|table| table.changes).collect();
+    let wanted: Vec<(usize, &TableDef)> = plan.tables.iter().enumerate().filter(|(_, table)| table.changes).collect();
     if wanted.is_empty() {
-        return Cow::Borrowed(plan);
+        return (Cow::Borrowed(plan), Vec::new());
     }
+    let mut of = Vec::new();
     let mut expanded = plan.clone();
     for transaction in &mut expanded.transactions {
         *transaction = emitting(transaction, &wanted);
     }
-    for table in wanted {
+    for (id, table) in wanted {
         match united(table, &expanded.transactions) {
-            Ok(transaction) => expanded.transactions.extend(transaction),
+            Ok(Some(transaction)) => {
+                expanded.transactions.push(transaction);
+                of.push(TableId::from(id));
+            }
+            Ok(None) => {}
             Err(fault) => errors.push(fault.of("table", &table.name)),
         }
     }
-    Cow::Owned(expanded)
+    (Cow::Owned(expanded), of)
 }
 
-/// Refuses names of what is made here in what was declared.
+/// Refuses emissions with the names of those that are made here.
 fn check_names(def: &TransactionDef, errors: &mut Vec<PlanError>) {
-    let mut check = |what: &str, name: &str| {
-        if is_own(name)
-            && let Err(fault) = check_identifier(what, name)
+    each_statement(&def.body, &mut |statement| {
+        if let StmtNode::Emit { name, .. } = &statement.node
+            && is_reserved(name)
+            && let Err(fault) = check_identifier("emission", name)
         {
             errors.push(fault.of("transaction", &def.name));
-        }
-    };
-    check("transaction", &def.name);
-    each_statement(&def.body, &mut |statement| {
-        if let StmtNode::Emit { name, .. } = &statement.node {
-            check("emission", name);
         }
     });
 }
@@ -108,14 +109,14 @@ fn written(node: &StmtNode) -> Option<&str> {
 }
 
 /// Returns a transaction that emits what it changes in these tables.
-fn emitting(def: &TransactionDef, tables: &[&TableDef]) -> TransactionDef {
+fn emitting(def: &TransactionDef, tables: &[(usize, &TableDef)]) -> TransactionDef {
     if def.over.is_some() || def.join.is_some() {
         return def.clone();
     }
     let mut names = Vec::new();
     each_statement(&def.body, &mut |statement| names.extend(written(&statement.node)));
     let roles = def.roles.iter().filter(|role| names.contains(&role.name.as_str()));
-    let table_of = |role: &RoleDef| tables.iter().find(|table| table.name == role.table).copied();
+    let table_of = |role: &RoleDef| tables.iter().map(|(_, table)| *table).find(|table| table.name == role.table);
     let watched: Vec<Watched<'_>> = roles.filter_map(|role| Some(Watched::new(role, table_of(role)?))).collect();
     if watched.is_empty() {
         return def.clone();

@@ -1,4 +1,4 @@
-//! The definitions of operators ([`Operator`]), as a plan declares them.
+//! The definitions of operators ([`Definition`]), as a plan declares them.
 //!
 //! The compared text has no places in source texts, no names that mean nothing (of filters and maps, of a function's parameters), and
 //! what is declared in several ways in one form.
@@ -7,11 +7,15 @@ use super::cells::Kind;
 use super::content::{self, content, expression, statements};
 use super::over::{Lasting, Part};
 use super::rewrite::placeless;
-use crate::operators::{DefinitionPart, Operator, OperatorKind};
+use crate::definitions::{Definition, DefinitionKind, DefinitionPart};
 use crate::print::literal;
-use crate::{BatchSizeDef, Expr, JoinHow, OriginDef, OverDef, OwnDef, Periods, Plan, Record, StreamRef, TopDef, Unit};
+use crate::{
+    BatchSizeDef, Expr, JoinHow, Operator, OperatorId, OperatorKind, OriginDef, OverDef, OwnDef, Periods, Plan, Record,
+    StreamDef, StreamRef, TopDef, Unit,
+};
 use tidemill_model::civil::span_text;
 use tidemill_model::{ColumnType, Schema, Type, Value};
+use typed_index_collections::TiVec;
 
 /// Returns the definition of a stream that an operator takes: its source, or what gives its events, and the filters and maps on the way.
 pub(super) fn input(plan: &Plan, part: &str, of: &StreamRef) -> DefinitionPart {
@@ -125,7 +129,7 @@ pub(super) struct OverStream<'a> {
 }
 
 /// Returns the definition of a window, a top or first events.
-pub(super) fn over(of: OverStream<'_>) -> Operator {
+pub(super) fn over(of: OverStream<'_>) -> Definition {
     let OverStream { plan, name, input, over, kind, time, parts, mut keeps, schema, lasting } = of;
     let mut definition =
         vec![self::input(plan, "input", input), group(parts, over.top.is_none() && over.first.is_none())];
@@ -136,12 +140,12 @@ pub(super) fn over(of: OverStream<'_>) -> Operator {
             definition.push(ranked(top));
             definition.push(DefinitionPart::new("fields", fields.join(", "), &fields.join("\n")));
             keeps.clear();
-            OperatorKind::Top
+            DefinitionKind::Top
         }
         (None, Some(within)) => {
             definition.push(DefinitionPart::new("time", short(within), &content(within)));
             keeps.clear();
-            OperatorKind::First
+            DefinitionKind::First
         }
         (None, None) => {
             definition.extend(windows(kind, time));
@@ -150,12 +154,12 @@ pub(super) fn over(of: OverStream<'_>) -> Operator {
             definition.push(DefinitionPart::new("early results", text, &content(&early)));
             let every = over.every.clone();
             let text = every.clone().map_or("none".into(), |table| format!("of table {table}"));
-            definition.push(DefinitionPart::new(Operator::ROWS, text, &content(&every)));
+            definition.push(DefinitionPart::new(Definition::ROWS, text, &content(&every)));
             keeps.extend(over.own.iter().map(own));
-            OperatorKind::Window
+            DefinitionKind::Window
         }
     };
-    Operator { name: name.to_owned(), kind, definition, keeps }
+    Definition { name: name.to_owned(), kind, parts: definition, keeps }
 }
 
 /// Returns a length in the form in which users write it.
@@ -197,7 +201,7 @@ pub(super) struct OfJoin<'a> {
 }
 
 /// Returns the definition of a join.
-pub(super) fn join(of: OfJoin<'_>) -> Operator {
+pub(super) fn join(of: OfJoin<'_>) -> Definition {
     let OfJoin { plan, name, inputs: [left, right], on, key, how, reach, fields } = of;
     let mut definition = vec![input(plan, "left side", left), input(plan, "right side", right)];
     let equal = |(left, right): &(Expr, Expr)| format!("{} == {}", placeless(left), placeless(right));
@@ -218,31 +222,37 @@ pub(super) fn join(of: OfJoin<'_>) -> Operator {
         let text = if fields.is_empty() { "none".into() } else { fields.join(", ") };
         definition.push(DefinitionPart::new(part, text, &fields.join("\n")));
     }
-    Operator { name: name.to_owned(), kind: OperatorKind::Join, definition, keeps: Vec::new() }
+    Definition { name: name.to_owned(), kind: DefinitionKind::Join, parts: definition, keeps: Vec::new() }
 }
 
-/// Returns the definitions of a plan's atomic batches and ticks.
-pub(super) fn of_streams(plan: &Plan) -> Vec<Operator> {
-    let operator = |stream: &crate::StreamDef| {
-        let (kind, definition) = match &stream.origin {
-            OriginDef::Every { period, origin } => {
-                let content = format!("{} {origin}", content::content(period));
-                let from = if *origin == 0 { String::new() } else { format!(" from {origin} on") };
-                let part = DefinitionPart::new("period", format!("{}{from}", short(period)), &content);
-                (OperatorKind::Ticks, vec![part])
-            }
-            OriginDef::Batch { input, size } => {
-                let text = match size {
-                    BatchSizeDef::Count(count) => format!("{count} events"),
-                    BatchSizeDef::Time { length, origin: 0 } => short(length),
-                    BatchSizeDef::Time { length, origin } => format!("{} from {origin} on", short(length)),
-                };
-                let size = DefinitionPart::new("size", text, &content::content(size));
-                (OperatorKind::Batch, vec![self::input(plan, "input", input), size])
-            }
-            _ => return None,
-        };
-        Some(Operator { name: stream.name.clone(), kind, definition, keeps: Vec::new() })
+/// Gives the operators of atomic batches and ticks their definitions.
+pub(super) fn of_streams(plan: &Plan, operators: &mut TiVec<OperatorId, Operator>) {
+    for operator in
+        operators.iter_mut().filter(|of| matches!(of.kind, OperatorKind::Batch(_) | OperatorKind::Ticks { .. }))
+    {
+        let def = plan.streams.iter().find(|stream| stream.name == operator.name);
+        operator.definition = def.and_then(|def| of_stream(plan, def));
+    }
+}
+
+fn of_stream(plan: &Plan, stream: &StreamDef) -> Option<Definition> {
+    let (kind, parts) = match &stream.origin {
+        OriginDef::Every { period, origin } => {
+            let content = format!("{} {origin}", content::content(period));
+            let from = if *origin == 0 { String::new() } else { format!(" from {origin} on") };
+            let part = DefinitionPart::new("period", format!("{}{from}", short(period)), &content);
+            (DefinitionKind::Ticks, vec![part])
+        }
+        OriginDef::Batch { input, size } => {
+            let text = match size {
+                BatchSizeDef::Count(count) => format!("{count} events"),
+                BatchSizeDef::Time { length, origin: 0 } => short(length),
+                BatchSizeDef::Time { length, origin } => format!("{} from {origin} on", short(length)),
+            };
+            let size = DefinitionPart::new("size", text, &content::content(size));
+            (DefinitionKind::Batch, vec![self::input(plan, "input", input), size])
+        }
+        _ => return None,
     };
-    plan.streams.iter().filter_map(operator).collect()
+    Some(Definition { name: stream.name.clone(), kind, parts, keeps: Vec::new() })
 }

@@ -13,7 +13,7 @@
 //! write sets a time that is over. A row may be written after it was found to be due and before its turn comes; so
 //! `seats.expired` looks at the column.
 
-use super::fault::{Checked, Fault, check_identifier};
+use super::fault::{Checked, Fault};
 use super::setting::time;
 use super::writing::{assign, stmt, when};
 use crate::build::{cell, event, exists, local};
@@ -25,7 +25,7 @@ use tidemill_model::civil::span_text;
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 
 /// The end of the names of transactions and streams of rows that have expired.
-pub(crate) const EXPIRED: &str = ".expired";
+const EXPIRED: &str = ".expired";
 
 /// The column with the time at which a row is gone.
 pub(super) const GONE_AT: &str = "gone_at";
@@ -40,16 +40,9 @@ pub(super) fn gone(table: &str) -> String {
     format!("{table}.gone")
 }
 
-/// Returns whether a transaction was made here, going by its name.
-pub(super) fn is_own(name: &str) -> bool {
-    name.ends_with(EXPIRED)
-}
-
-/// Returns the plan with the columns and transactions that expiring rows stand for.
+/// Returns the plan with the columns and transactions that expiring rows stand for. The transactions come last, in the order of
+/// their tables.
 pub(super) fn expand<'a>(plan: &'a Plan, errors: &mut Vec<PlanError>) -> Cow<'a, Plan> {
-    for def in plan.transactions.iter().filter(|def| is_own(&def.name)) {
-        errors.extend(check_identifier("transaction", &def.name).err().map(|fault| fault.of("transaction", &def.name)));
-    }
     if plan.tables.iter().all(|table| table.expire.is_none()) {
         return Cow::Borrowed(plan);
     }

@@ -1,15 +1,16 @@
 //! The times at which rows expire: the streams of those that are due, and the statements that set the column ([`super::expire`]).
 
-use super::expire::{GONE_AT, gone, is_own};
+use super::expire::{GONE_AT, gone};
 use super::fault::{Checked, Fault};
+use super::parts::Lowered;
 use super::setting::time;
 use super::streams::{NewStream, Streams, Unresolved};
 use super::wakes::Now;
 use super::writing::{set, when};
 use crate::build::{cell, exists, if_else, none};
 use crate::{
-    AccessDef, Bound, Due, DueField, Expire, Expr, ExprNode, Origin, Plan, RoleDef, Stmt, StmtNode, StreamId,
-    StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
+    AccessDef, Bound, Due, DueField, Expire, Expr, ExprNode, Operator, OperatorKind, Origin, Plan, RoleDef, Stmt,
+    StmtNode, StreamId, StreamPart, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
 };
 use std::borrow::Cow;
 use tidemill_model::{Field, Schema, Value};
@@ -21,6 +22,7 @@ pub(super) struct Expiries<'a> {
 }
 
 struct Expiry<'a> {
+    operator: Lowered<'a>,
     table: &'a TableDef,
     expire: &'a Expire,
     stream: StreamId,
@@ -45,12 +47,25 @@ impl<'a> Expiries<'a> {
             fields.push(DueField::End);
             let event_time = Some(keys.len());
             let due = Due { table, due, first: due, fields, bound: Bound::Wakes { after: 1 }, time };
-            let (name, origin) = (gone(&def.name), Origin::Due(due));
-            let new = NewStream { name: name.clone(), schema, event_time, origin, root: None };
+            let lowered = streams.lower(&def.name);
+            streams.operators.push(Operator {
+                name: def.name.clone(),
+                kind: OperatorKind::Expiry(table),
+                inputs: Vec::new(),
+                time: Some(time),
+                definition: None,
+            });
+            let (name, origin, owner) = (gone(&def.name), Origin::Due(due), lowered.owner(StreamPart::Gone));
+            let new = NewStream { name: name.clone(), schema, event_time, origin, root: None, owner };
             let stream = streams.add(StreamRef::Named(name), new);
-            of.push(Expiry { table: def, expire, stream, after: None });
+            of.push(Expiry { operator: lowered, table: def, expire, stream, after: None });
         }
         Expiries { of }
+    }
+
+    /// Returns the operators, in the order of their tables.
+    pub fn operators(&self) -> impl Iterator<Item = Lowered<'a>> {
+        self.of.iter().map(|expiry| expiry.operator)
     }
 
     /// Returns the transaction with the statements that set when the rows that it writes are gone.
@@ -61,7 +76,7 @@ impl<'a> Expiries<'a> {
         transactions: &TiSlice<TransactionId, Option<Transaction>>,
     ) -> Result<Cow<'d, TransactionDef>, Unresolved> {
         let expires = |role: &RoleDef| self.of.iter().any(|one| one.table.name == role.table);
-        if is_own(&def.name) || !def.roles.iter().any(expires) {
+        if !def.roles.iter().any(expires) {
             return Ok(def);
         }
         let now = Now::of(&def, streams, transactions);

@@ -15,6 +15,7 @@
 use super::cells::Kind;
 use super::over::{Lasting, Lowered, Lowering};
 use super::own::Words;
+use super::parts;
 use super::writing::{WINDOW, set, stmt, when};
 use crate::build::{cell, event, exists};
 use crate::{AccessDef, Record, StmtNode, StreamRef, TransactionDef};
@@ -22,9 +23,6 @@ use tidemill_model::{Schema, Type, Value};
 
 /// The number of points of the grid within the time.
 const POINTS: i64 = 8;
-
-/// The prefix of the name of the column with the last time of a repeat.
-const UNTIL: &str = "until_";
 
 /// Returns the grid, as windows.
 pub(super) fn kind(within: i64) -> Kind<'static> {
@@ -34,12 +32,7 @@ pub(super) fn kind(within: i64) -> Kind<'static> {
 /// Returns the name of the column with the last time of a repeat. It has `within` in it, so that a state does not fit a
 /// program with another one.
 fn until_column(within: i64) -> String {
-    format!("{UNTIL}{within}")
-}
-
-/// Returns the time within which events are repeats, where a column is the one with the last time of a repeat.
-pub(crate) fn within(column: &str) -> Option<i64> {
-    column.strip_prefix(UNTIL)?.parse().ok()
+    format!("until_{within}")
 }
 
 impl Lowering<'_> {
@@ -48,7 +41,7 @@ impl Lowering<'_> {
         let time = self.clock.ty.unwrap_or(Type::Int);
         let (until, due) = (until_column(within), self.kind.due_column());
         let mut windows = self.windows(time);
-        windows.columns.push(super::writing::column(&until, Type::Int, false, Some(Value::Int(0))));
+        windows.push(super::writing::column(&until, Type::Int, false, Some(Value::Int(0))));
 
         let length = match self.kind {
             Kind::Tumbling { length, .. } => length,
@@ -77,10 +70,10 @@ impl Lowering<'_> {
             join: None,
             nested: false,
             derives: false,
-            roles: vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())],
+            roles: vec![self.role(WINDOW, AccessDef::Create, |part| part.value.clone())],
             body,
         };
-        let inputs = vec![StreamRef::Named(format!("{}.due", self.name))];
+        let inputs = vec![StreamRef::Named(parts::due(self.name))];
         let delete = vec![stmt(StmtNode::Delete { role: WINDOW.into() })];
         let next = self.on(inputs, format!("{}.next", self.name), AccessDef::Row, delete);
         Lowered {

@@ -2,8 +2,8 @@
 //! from. Also finds cycles, which no plan may have.
 
 use super::fault::Fault;
-use super::{changes, expire};
-use crate::{OriginDef, Plan, PlanError, StreamRef};
+use super::{changes, expire, parts};
+use crate::{OriginDef, Plan, PlanError, StreamRef, TransactionDef};
 
 /// A thing of the plan that has events, by its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,8 @@ pub(super) fn base(plan: &Plan, reference: &StreamRef) -> Option<FlowNode> {
             plan.transactions.iter().position(|t| t.name == name).map(FlowNode::Transaction)
         }
         Committed(name) | Aborted(name) | Emitted { transaction: name, .. } => {
-            let of_window = name.strip_suffix(".early").or_else(|| name.strip_suffix(".add"));
-            let name = of_window.unwrap_or(name);
-            plan.transactions.iter().position(|t| t.name == *name).map(FlowNode::Transaction)
+            let is_it = |t: &TransactionDef| [&t.name, &parts::early(&t.name), &parts::add(&t.name)].contains(&name);
+            plan.transactions.iter().position(is_it).map(FlowNode::Transaction)
         }
     }
 }

@@ -32,6 +32,7 @@ mod locals;
 mod nesting;
 mod over;
 mod own;
+mod parts;
 mod picks;
 mod position;
 mod reasons;
@@ -55,24 +56,20 @@ mod windows;
 mod writing;
 
 use crate::{
-    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Nesting, Operator, Origin, OriginDef,
-    OverDef, Plan, PlanError, Program, Sink, StreamId, StreamRef, Table, TableId, Transaction, TransactionDef,
-    TransactionId, depth,
+    ColumnDef, CommittedOutput, Conversion, ConvertDef, Due, EmitOutput, Limits, Nesting, Operator, OperatorKind,
+    Origin, OriginDef, OverDef, Plan, PlanError, Program, Sink, StreamId, StreamPart, StreamRef, Table, TableId,
+    TablePart, Transaction, TransactionDef, TransactionId, TransactionPart, depth,
 };
 
-/// The suffix of the stream of events that an aggregate of a window refused.
-pub(crate) const REFUSED: &str = ".refused";
-pub(crate) use changes::CHANGES;
-pub(crate) use expire::EXPIRED;
 use expiries::Expiries;
 pub(crate) use expressions::CHAIN_MAX;
 use fault::{Checked, Fault, check_identifier};
-pub(crate) use first::within;
 use flow::FlowNode;
-use over::{Early, Lasting, Lowered};
+use over::{Early, Lasting};
 use own::Words;
+use parts::Lowered;
 use position::PositionTime;
-pub(crate) use reasons::CANNOT_FAIL;
+pub(crate) use reasons::{CANNOT_FAIL, no_row};
 use rows::Rows;
 use streams::{NewStream, Streams, Unresolved};
 use tidemill_model::Type;
@@ -92,8 +89,10 @@ pub fn analyze(plan: &Plan) -> Result<Program, Vec<PlanError>> {
 fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     let mut errors = Vec::new();
     whole::check(plan, &mut errors);
+    let declared = plan.transactions.len();
     let plan = &*expire::expand(plan, &mut errors);
-    let plan = &*changes::expand(plan, &mut errors);
+    let (plan, changing) = changes::expand(plan, &mut errors);
+    let plan = &*plan;
     let mut tables = tables::tables(plan, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
@@ -102,9 +101,18 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
     let mut streams = Streams::new(plan);
     let (mut wakes, woken) = Wakes::enter(plan, &mut streams, &mut tables, &mut errors);
     let mut expiries = Expiries::enter(plan, &mut streams, &tables);
+    let changing = changing.into_iter().map(|table| {
+        let name = &plan.tables[usize::from(table)].name;
+        let (lowered, kind, inputs) = (streams.lower(name), OperatorKind::Changes(table), Vec::new());
+        streams.operators.push(Operator { name: name.clone(), kind, inputs, time: None, definition: None });
+        (lowered, TransactionPart::Unite)
+    });
+    // The transactions that were added to the declared ones.
+    let added: Vec<(Lowered<'_>, TransactionPart)> =
+        expiries.operators().map(|of| (of, TransactionPart::Expire)).chain(changing).collect();
+    assert_eq!(declared + added.len(), plan.transactions.len(), "each belongs to a table");
     let ids = ids(plan, woken.len());
     let mut ticks: Vec<Transaction> = Vec::new();
-    let mut operators = definition::of_streams(plan);
     let mut transactions: TiVec<TransactionId, Option<Transaction>> = TiVec::new();
     transactions.extend(woken.into_iter().map(Some));
     transactions.resize(usize::from(ids[plan.transactions.len()]), None);
@@ -128,24 +136,15 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                     TransactionDef { over: Some(_), .. } => "window",
                     _ => "transaction",
                 };
+                let added = index.checked_sub(declared).map(|at| added[at]);
                 let typed = match (&def.over, &def.join) {
-                    (None, Some(of)) => join::join(def, of, ids[index], &mut streams, &mut tables, &mut transactions)
-                        .map(|(all, operator)| {
-                            operators.push(operator);
-                            all
-                        }),
+                    (None, Some(of)) => join::join(def, of, ids[index], &mut streams, &mut tables, &mut transactions),
                     (Some(_), Some(_)) => Err(Fault::new("it is a window and a join").hint("make two of it").into()),
-                    (None, None) if changes::is_own(&def.name) => {
-                        transaction(def, ids[index], &mut streams, &tables, None).map(|one| {
-                            streams.list[one.committed.stream].name.clone_from(&def.name);
-                            vec![one]
-                        })
-                    }
-                    (None, None) if expire::is_own(&def.name) => {
+                    (None, None) if let Some((of, part)) = added => {
                         wakes.lower(def, &streams, &transactions).and_then(|lowered| {
                             let one = transaction(&lowered, ids[index], &mut streams, &tables, None)?;
                             streams.list[one.committed.stream].name.clone_from(&def.name);
-                            Ok(vec![one])
+                            Ok(vec![streams.own(one, of, part)])
                         })
                     }
                     (None, None) => check_identifier("transaction", &def.name)
@@ -157,11 +156,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
                             transaction(&lowered, ids[index], &mut streams, &tables, None)
                         })
                         .map(|one| vec![one]),
-                    (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions)
-                        .map(|(all, operator)| {
-                            operators.push(operator);
-                            all
-                        }),
+                    (Some(over), None) => window(def, over, ids[index], &mut streams, &mut tables, &mut transactions),
                 };
                 match typed {
                     Ok(typed) => {
@@ -174,6 +169,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
             }
         }
     }
+    definition::of_streams(plan, &mut streams.operators);
     wakes.settle(&mut streams);
     expiries.settle(&mut streams);
     let sinks = sinks(plan, &streams, &mut errors);
@@ -190,7 +186,7 @@ fn analyze_within_limits(plan: &Plan) -> Result<Program, Vec<PlanError>> {
         transactions,
         sinks,
         limits: plan.limits,
-        operators,
+        operators: streams.operators,
         retired: plan.retired.clone(),
     };
     whole::connect(&mut program);
@@ -286,50 +282,68 @@ fn window(
     streams: &mut Streams<'_>,
     tables: &mut TiVec<TableId, Table>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
-) -> Result<(Vec<Transaction>, Operator), Unresolved> {
+) -> Result<Vec<Transaction>, Unresolved> {
     let (input, late) = input_of_window(def, over, streams)?;
     check_operator(def, "window", streams)?;
-    position::check_declared(&streams.list, transactions, input, first, "is over")?;
+    position::check_declared(&streams.list, &streams.operators, transactions, input, first, "is over")?;
+    let (of, declared) = (streams.lower(&def.name), Vec::from_iter([input].into_iter().chain(late)));
     let lasting = &streams.list[input];
     // A late event has a position whose time is not the source's event time.
     let event_time = lasting.event_time.filter(|_| late.is_none());
     let lasting = Lasting { width: lasting.schema.fields.len(), event_time };
     let (inputs, time) = match late {
         None => {
-            let carried = carry::carry(streams, transactions, input, &def.name);
+            let carried = carry::carry(streams, transactions, input, of);
             carried.map_or((vec![input], None), |(stream, time)| (vec![stream], Some(time)))
         }
         Some(late) => {
-            let (inputs, time) = carry::with_late(streams, transactions, (input, late), &def.name);
+            let (inputs, time) = carry::with_late(streams, transactions, (input, late), of);
             (inputs.to_vec(), Some(time))
         }
     };
     let input = inputs[0];
-    let (lowered, operator) = over::lower(def, over, input, lasting, time, streams, tables)?;
-    let Lowered { windows, order, add, schema, due, close, next, early, rows, words, shift_in, shift_due, merges } =
-        lowered;
+    let (lowered, operator) = over::lower(def, over, (input, declared), lasting, time, streams, tables)?;
+    streams.operators.push(operator);
+    let over::Lowered {
+        windows,
+        order,
+        add,
+        schema,
+        due,
+        close,
+        next,
+        early,
+        rows,
+        words,
+        shift_in,
+        shift_due,
+        merges,
+    } = lowered;
     let may_refuse = !over.own.is_empty();
-    let table = tables::enter_hidden(&windows, &def.name, tables)?;
+    let table = tables::enter_hidden(windows, of, TablePart::Windows, tables)?;
     if let Some(order) = order {
-        tables::enter_hidden(&order, &def.name, tables)?;
+        tables::enter_hidden(order, of, TablePart::Order, tables)?;
     }
     let in_words = |typed| in_words(&words, typed);
     let at_input = time.map(|time| PositionTime { shift: shift_in, ..time });
     let mut add = in_words(transaction_on(&add, inputs, first, streams, tables, at_input))?;
     add.fold = merges.map(|merges| merges.fold(&tables[table]));
+    add = streams.own(add, of, if close.is_some() { TransactionPart::Add } else { TransactionPart::Pass });
     if may_refuse {
-        streams.list[add.aborted].name = format!("{}{REFUSED}", def.name);
+        streams.list[add.aborted].name = format!("{}.refused", def.name);
+        streams.list[add.aborted].owner = of.owner(StreamPart::Refused);
     }
     let end = schema.index_of("end").unwrap_or(0);
     let keys = tables[table].key.len();
     let units = schema.fields[end].scalar_type().filter(|_| time.is_some()).map_or(Type::Int, |end| end.ty);
-    let (name, origin) = (format!("{}.due", def.name), Origin::Due(due.of(table, keys, units)));
-    let new = NewStream { name: name.clone(), schema, event_time: time.map(|_| end), origin, root: None };
+    let (name, origin) = (parts::due(&def.name), Origin::Due(due.of(table, keys, units)));
+    let owner = of.owner(StreamPart::Due);
+    let new = NewStream { name: name.clone(), schema, event_time: time.map(|_| end), origin, root: None, owner };
     streams.add(StreamRef::Named(name), new);
     let time = time.map(|_| PositionTime { field: end, shift: shift_due });
     let mut all = vec![add];
     if let Some(rows) = rows {
-        all.push(fill(rows, &def.name, units, (usize::from(first) + 1).into(), streams, tables)?);
+        all.push(fill(rows, of, units, (usize::from(first) + 1).into(), streams, tables)?);
     }
     let closes = usize::from(first) + all.len();
     let mut on_close = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
@@ -338,29 +352,32 @@ fn window(
         let add = &all[0];
         streams.list[add.committed.stream].name.clone_from(&def.name);
         streams.hide(&StreamRef::Aborted(def.name.clone()));
-        all.push(next);
-        return Ok((all, operator));
+        all.push(streams.own(next, of, TransactionPart::Next));
+        return Ok(all);
     };
     let mut close = on_close(&close, 0)?;
     let next = on_close(&next, 1)?;
+    close = streams.own(close, of, TransactionPart::Function);
     streams.list[close.committed.stream].name = format!("{}.closed", def.name);
     streams.list[close.aborted].name = format!("{}.failed", def.name);
     if over.top.is_some() {
         limits::uncount(&mut close.body);
         let top = close.emits.iter().find(|emit| emit.name == top::TOP).expect("the top is emitted").stream;
         streams.list[top].name.clone_from(&def.name);
+        streams.list[top].owner = of.owner(StreamPart::Results);
     }
-    all.extend([close, next]);
+    all.extend([close, streams.own(next, of, TransactionPart::Next)]);
     if let Some(early) = early {
-        partial(&early, &def.name, (table, keys, units), streams, tables);
+        partial(&early, of, (table, keys, units), streams, tables);
         let mut on_partial = |def, at: usize| in_words(transaction(def, (closes + at).into(), streams, tables, time));
         let result = on_partial(&early.result, 2)?;
         let later = on_partial(&early.later, 3)?;
-        streams.list[result.committed.stream].name = format!("{}.early", def.name);
-        streams.list[result.aborted].name = format!("{}.early.failed", def.name);
-        all.extend([result, later]);
+        streams.list[result.committed.stream].name = parts::early(&def.name);
+        streams.list[result.aborted].name = format!("{}.failed", parts::early(&def.name));
+        all.push(streams.own(result, of, TransactionPart::Early));
+        all.push(streams.own(later, of, TransactionPart::Later));
     }
-    Ok((all, operator))
+    Ok(all)
 }
 
 /// Returns a transaction of a window, or why it is refused, with the names that users know.
@@ -377,34 +394,36 @@ fn in_words(words: &Words, typed: Result<Transaction, Unresolved>) -> Result<Tra
 /// gives the transaction that opens windows for them.
 fn fill(
     rows: Rows,
-    window: &str,
+    of: Lowered<'_>,
     time: Type,
     id: TransactionId,
     streams: &mut Streams<'_>,
     tables: &mut TiVec<TableId, Table>,
 ) -> Result<Transaction, Unresolved> {
-    let grid = tables::enter_hidden(&rows.grid, window, tables)?;
+    let grid = tables::enter_hidden(rows.grid, of, TablePart::Grid, tables)?;
     let origin = Origin::Due(Due { table: grid, due: 1, first: 1, fields: rows.fields, bound: rows.bound, time });
-    let (name, event_time) = (format!("{window}.rows"), Some(rows.schema.fields.len() - 1));
-    let new = NewStream { name: name.clone(), schema: rows.schema, event_time, origin, root: None };
+    let (name, event_time) = (parts::boundaries(of.name), Some(rows.schema.fields.len() - 1));
+    let owner = of.owner(StreamPart::Boundaries);
+    let new = NewStream { name: name.clone(), schema: rows.schema, event_time, origin, root: None, owner };
     streams.add(StreamRef::Named(name), new);
-    transaction(&rows.fill, id, streams, tables, None)
+    let fill = transaction(&rows.fill, id, streams, tables, None)?;
+    Ok(streams.own(fill, of, TransactionPart::Fill))
 }
 
-/// Enters the stream of the windows that have an early result; `of`: their table, the width of its key, the type of times.
+/// Enters the stream of the windows that have an early result: of their table, the width of its key, the type of times.
 fn partial(
     early: &Early,
-    window: &str,
-    of: (TableId, usize, Type),
+    of: Lowered<'_>,
+    (table, keys, time): (TableId, usize, Type),
     streams: &mut Streams<'_>,
     tables: &TiSlice<TableId, Table>,
 ) {
-    let (table, keys, time) = of;
     let due = tables[table].columns.iter().position(|column| column.name == early.column).expect("it is in the table");
     let (fields, bound) = (early.fields.clone(), early.bound.clone());
     let origin = Origin::Due(Due { table, due, first: keys + 1, fields, bound, time });
-    let (name, event_time) = (format!("{window}.partial"), Some(early.schema.fields.len() - 1));
-    let new = NewStream { name: name.clone(), schema: early.schema.clone(), event_time, origin, root: None };
+    let (name, event_time) = (format!("{}.partial", of.name), Some(early.schema.fields.len() - 1));
+    let owner = of.owner(StreamPart::Partial);
+    let new = NewStream { name: name.clone(), schema: early.schema.clone(), event_time, origin, root: None, owner };
     streams.add(StreamRef::Named(name), new);
 }
 
@@ -446,12 +465,14 @@ fn transaction_on(
         .collect();
     let input: Input<'_> = transactions::common(&given)?;
     let schema = input.schema.clone();
-    let Draft { roles, locals, loops, body, reasons, seen, passes_event, committed, emits, aborted } =
+    let Draft { mut roles, locals, loops, body, reasons, seen, passes_event, committed, emits, aborted } =
         transactions::transaction(def, &input, tables, time)?;
+    wakes::pair(&mut roles);
     let name = &def.name;
     let mut add = |reference, suffix: String, origin, output: OutputDraft| {
         let OutputDraft { schema, event_time } = output;
-        streams.add(reference, NewStream { name: format!("{name}.{suffix}"), schema, event_time, origin, root: None })
+        let name = format!("{name}.{suffix}");
+        streams.add(reference, NewStream { name, schema, event_time, origin, root: None, owner: None })
     };
     let committed = CommittedOutput {
         stream: add(StreamRef::Committed(name.clone()), "committed".into(), Origin::Committed(id), committed),
@@ -463,6 +484,9 @@ fn transaction_on(
         let reference = StreamRef::Emitted { transaction: name.clone(), name: emit.clone() };
         let stream = add(reference, format!("emitted.{emit}"), Origin::Emitted(id, index), output);
         emit_outputs.push(EmitOutput { name: emit, stream });
+    }
+    for EmitOutput { name, stream } in &emit_outputs {
+        streams.list[*stream].owner = streams.emission(name);
     }
     Ok(Transaction {
         name: name.clone(),
@@ -481,6 +505,7 @@ fn transaction_on(
         nesting: Nesting::Alone,
         derives: def.derives,
         fold: None,
+        owner: None,
     })
 }
 

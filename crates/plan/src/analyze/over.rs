@@ -23,6 +23,7 @@ use super::definition::{self, OverStream};
 use super::fault::{Checked, Fault, check_identifier, check_unique};
 use super::first;
 use super::own::{Owns, Words};
+use super::parts as named;
 use super::position::PositionTime;
 use super::rewrite;
 use super::rows::{self, Rows};
@@ -33,8 +34,9 @@ use super::types::{check_column_type, zero};
 use super::writing::{FRESH, ORDER, WINDOW, assign, column, set, stmt, when};
 use crate::build::{event, exists};
 use crate::{
-    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, Merge, Operator, OverDef, Periods,
-    Record, RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableDef, TableId, TransactionDef, WindowsDef,
+    AccessDef, Bound, ColumnDef, Due, DueField, Edge, Expr, ExprNode, Function, Merge, Operator, OperatorKind, OverDef,
+    Periods, Record, RoleDef, Stmt, StmtNode, StreamId, StreamRef, Table, TableId, TablePart, TransactionDef,
+    WindowsDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use typed_index_collections::TiSlice;
@@ -49,9 +51,10 @@ pub(super) struct Part {
 
 /// The tables, transactions and streams that a window over a stream becomes.
 pub(super) struct Lowered {
-    pub windows: TableDef,
-    /// The table with the row that counts, if one does.
-    pub order: Option<TableDef>,
+    /// The columns of the table of open windows.
+    pub windows: Vec<ColumnDef>,
+    /// The columns of the table with the row that counts, if one does.
+    pub order: Option<Vec<ColumnDef>>,
     pub add: TransactionDef,
     /// The fields of a close.
     pub schema: Schema,
@@ -111,11 +114,11 @@ pub(super) struct Lasting {
     pub event_time: Option<usize>,
 }
 
-/// Takes a window over a stream apart.
+/// Takes a window over a stream apart. `inputs`: as declared.
 pub(super) fn lower(
     def: &TransactionDef,
     over: &OverDef,
-    input: StreamId,
+    (input, inputs): (StreamId, Vec<StreamId>),
     lasting: Lasting,
     time: Option<PositionTime>,
     streams: &Streams<'_>,
@@ -161,7 +164,7 @@ pub(super) fn lower(
     let (top, body) = top.map_or((None, function), |top| (Some((top.column, top.keep)), top.body));
     let owns = Owns::of(&over.own, kind.slices(clock.ty), rows.is_some())?;
     let body = owns.read(&body);
-    let operator = definition::over(OverStream {
+    let definition = definition::over(OverStream {
         plan: streams.plan(),
         name,
         input: &input,
@@ -173,6 +176,16 @@ pub(super) fn lower(
         schema: &stream.schema,
         lasting,
     });
+    let by = parts.iter().map(|part| part.name.clone()).collect();
+    let of_kind = match (&over.top, first) {
+        (Some(top), _) => OperatorKind::Top { count: top.count, by },
+        (None, Some(within)) => OperatorKind::First { within, by },
+        (None, None) => {
+            let rows = rows.as_ref().map(rows::Of::table);
+            OperatorKind::Window { windows: kind.windows(), by, early, rows }
+        }
+    };
+    let operator = Operator { name: name.clone(), kind: of_kind, inputs, time: clock.ty, definition: Some(definition) };
     let numbering = match &streams.list[stream.root].origin {
         _ if parts.is_empty() => Numbering::None,
         origin if origin.has_places() && rows.is_none() => Numbering::Places,
@@ -312,9 +325,9 @@ impl Lowering<'_> {
         let schema = self.close_schema();
         let origin = self.kind.origin();
         let is_counting = matches!(self.kind, Kind::Counting { .. });
-        let mut inputs = vec![StreamRef::Named(format!("{}.due", self.name))];
+        let mut inputs = vec![StreamRef::Named(named::due(self.name))];
         if is_counting {
-            inputs.insert(0, StreamRef::Committed(format!("{}.add", self.name)));
+            inputs.insert(0, StreamRef::Committed(named::add(self.name)));
         }
         let on_due = |name: String, access, body| self.on(inputs.clone(), name, access, body);
         let early = self.early.map(|every| self.early_results(every, &schema, body.clone()));
@@ -326,7 +339,7 @@ impl Lowering<'_> {
             order: (self.numbering == Numbering::Counted).then(|| {
                 let columns =
                     [column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
-                TableDef::new("order", columns.to_vec())
+                columns.to_vec()
             }),
             add: self.add()?,
             merges: self.merges(),
@@ -358,7 +371,7 @@ impl Lowering<'_> {
         access: AccessDef,
         body: Vec<Stmt>,
     ) -> TransactionDef {
-        let roles = vec![self.role(WINDOW, "windows", access, |part| event(&part.name))];
+        let roles = vec![self.role(WINDOW, access, |part| event(&part.name))];
         TransactionDef { name, inputs, over: None, join: None, nested: false, derives: false, roles, body }
     }
 
@@ -390,7 +403,7 @@ impl Lowering<'_> {
             schema,
             fields,
             bound: Bound::Grid { every, origin: self.kind.origin().rem_euclid(every) },
-            result: self.on(inputs.clone(), format!("{}.early", self.name), AccessDef::ReadDefault, body),
+            result: self.on(inputs.clone(), named::early(self.name), AccessDef::ReadDefault, body),
             later: self.on(inputs, format!("{}.later", self.name), AccessDef::Row, later),
             column,
         }
@@ -407,9 +420,9 @@ impl Lowering<'_> {
         when(closes, vec![set(WINDOW, column, i64::MAX)])
     }
 
-    /// Returns the table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is
+    /// Returns the columns of the table of open windows: the key, when the row is due, `first`, `start` and `end`, and what is
     /// aggregated.
-    pub(super) fn windows(&self, time: Type) -> TableDef {
+    pub(super) fn windows(&self, time: Type) -> Vec<ColumnDef> {
         let mut columns = Vec::new();
         for part in &self.parts {
             if part.ty.nullable {
@@ -432,7 +445,7 @@ impl Lowering<'_> {
         columns.extend(self.cells.columns());
         columns.extend(self.owns.columns());
         columns.extend(self.top.iter().map(|(column, _)| column.clone()));
-        TableDef::new("windows", columns)
+        columns
     }
 
     /// Returns whether a row holds the times of its first and last event.
@@ -445,7 +458,8 @@ impl Lowering<'_> {
         self.parts.iter().map(of).sum::<usize>().max(1)
     }
 
-    pub(super) fn role(&self, name: &str, table: &str, access: AccessDef, value: impl Fn(&Part) -> Expr) -> RoleDef {
+    /// Returns the role of a group's row.
+    pub(super) fn role(&self, name: &str, access: AccessDef, value: impl Fn(&Part) -> Expr) -> RoleDef {
         let mut key: Vec<Expr> = Vec::new();
         for part in &self.parts {
             let value = value(part);
@@ -459,7 +473,7 @@ impl Lowering<'_> {
         if key.is_empty() {
             key.push(0.into());
         }
-        RoleDef::row(name, format!("{}.{table}", self.name), key, access)
+        RoleDef::row(name, TablePart::Windows.named(self.name), key, access)
     }
 
     fn add(&self) -> Checked<TransactionDef> {
@@ -518,13 +532,12 @@ impl Lowering<'_> {
             body.push(when(full, vec![stmt(StmtNode::Return { record: Some(record) })]));
         }
         body.push(stmt(StmtNode::Return { record: None }));
-        let mut roles = vec![self.role(WINDOW, "windows", AccessDef::Create, |part| part.value.clone())];
+        let mut roles = vec![self.role(WINDOW, AccessDef::Create, |part| part.value.clone())];
         if self.numbering == Numbering::Counted {
-            let table = format!("{}.order", self.name);
-            roles.push(RoleDef::row(ORDER, table, vec![0.into()], AccessDef::Create));
+            roles.push(RoleDef::row(ORDER, TablePart::Order.named(self.name), vec![0.into()], AccessDef::Create));
         }
         Ok(TransactionDef {
-            name: format!("{}.add", self.name),
+            name: named::add(self.name),
             inputs: vec![self.input.clone()],
             over: None,
             join: None,

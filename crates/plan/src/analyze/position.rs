@@ -2,7 +2,10 @@
 
 use super::fault::{Checked, Fault};
 use crate::program::{Expr, Node, Stmt};
-use crate::{BatchSize, Origin, OutputField, Stream, StreamId, Transaction, TransactionId};
+use crate::{
+    BatchSize, Operator, OperatorId, OperatorKind, Origin, OutputField, Stream, StreamId, StreamPart, Transaction,
+    TransactionId,
+};
 use typed_index_collections::TiSlice;
 
 /// The name of a field that was made to hold the time of the position. No user can write it.
@@ -66,8 +69,8 @@ pub(super) fn time(
         }
         Origin::Emitted(id, emit) => {
             // The pairs of a join hold it as their event time.
-            if let Some(field) = streams[stream].event_time
-                && transactions[*id].as_ref()?.emits[*emit].name.contains('.')
+            if let Some(field) =
+                streams[stream].event_time.filter(|_| streams[stream].part() == Some(StreamPart::Pairs))
             {
                 return Some(PositionTime { field, shift: 0 });
             }
@@ -103,20 +106,19 @@ fn windows(
 /// after its own in an instant. `does` is how it takes them.
 pub(super) fn check_declared(
     streams: &TiSlice<StreamId, Stream>,
+    operators: &TiSlice<OperatorId, Operator>,
     transactions: &TiSlice<TransactionId, Option<Transaction>>,
     stream: StreamId,
     own: TransactionId,
     does: &str,
 ) -> Checked<()> {
-    let Some(later) = windows(streams, transactions, stream).into_iter().find(|&t| t > own) else { return Ok(()) };
-    let name = transactions[later].as_ref().map_or("", |window| window.name.as_str());
-    // A part of a join has the name of the join and its own.
-    let name = name.strip_suffix(".early").unwrap_or(name);
-    let is_of_batches = |input: &StreamId| matches!(streams[streams[*input].root].origin, Origin::Batch(_));
-    let (kind, name) = match name.split_once('.') {
-        Some((join, _)) => ("join", join),
-        None if transactions[later].iter().any(|t| t.inputs.iter().any(is_of_batches)) => ("transaction", name),
-        None => ("window", name),
+    let found = windows(streams, transactions, stream).into_iter().find(|&t| t > own);
+    let Some(later) = found.and_then(|t| transactions[t].as_ref()) else { return Ok(()) };
+    let (kind, name) = match later.owner.map(|owner| &operators[owner.operator]) {
+        None => ("transaction", &later.name),
+        Some(operator) if operator.table().is_some() => ("transaction", &later.name),
+        Some(Operator { kind: OperatorKind::Join { .. }, name, .. }) => ("join", name),
+        Some(Operator { name, .. }) => ("window", name),
     };
     Err(Fault::new(format!("it {does} results of the {kind} '{name}', which is declared after it"))
         .hint("declare it after what it takes its events from"))

@@ -9,6 +9,11 @@ use crate::ReasonId;
 /// The text that stands in where an id was given out but nothing can fail.
 pub(crate) const CANNOT_FAIL: &str = "cannot fail";
 
+/// Returns the text for a role that has no row.
+pub(crate) fn no_row(table: &str, role: &str) -> String {
+    format!("no row in {table} for {role}")
+}
+
 /// Texts, each once, in the order of first use.
 #[derive(Debug, Default)]
 pub(super) struct Reasons {

@@ -68,6 +68,7 @@ impl RoleDraft {
             scan: None,
             each: self.each,
             selection: self.selection,
+            wakes: None,
         }
     }
 }

@@ -14,11 +14,12 @@
 use super::cells::Kind;
 use super::fault::{Checked, Fault};
 use super::over::{Lowering, Part};
+use super::parts::boundaries;
 use super::writing::{ORDER, WINDOW, column, set, stmt, when};
 use crate::build::{cell, event, exists, if_else};
 use crate::{
-    AccessDef, Bound, DueField, Expr, ExprNode, Function, OverDef, RoleDef, Stmt, StmtNode, StreamRef, Table, TableDef,
-    TableId, TransactionDef,
+    AccessDef, Bound, ColumnDef, DueField, Expr, ExprNode, Function, OverDef, RoleDef, Stmt, StmtNode, StreamRef,
+    Table, TableId, TablePart, TransactionDef,
 };
 use tidemill_model::{ColumnType, Field, Schema, Type, Value};
 use typed_index_collections::TiSlice;
@@ -28,7 +29,8 @@ const GRID: &str = "grid";
 
 /// The additional parts of windows that have rows without events.
 pub(super) struct Rows {
-    pub grid: TableDef,
+    /// The columns of the table of the next boundary.
+    pub grid: Vec<ColumnDef>,
     pub schema: Schema,
     pub fields: Vec<DueField>,
     pub bound: Bound,
@@ -40,6 +42,13 @@ pub(super) struct Of {
     table: TableId,
     /// Its key columns.
     key: Vec<usize>,
+}
+
+impl Of {
+    /// Returns the number of that table.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
 }
 
 /// Checks a table of which each row is to have a result in windows of these groups.
@@ -116,23 +125,20 @@ impl Lowering<'_> {
         let int = |name: &str| column(name, Type::Int, false, Some(Value::Int(0)));
         let fill = TransactionDef {
             name: format!("{}.fill", self.name),
-            inputs: vec![StreamRef::Named(format!("{}.rows", self.name))],
+            inputs: vec![StreamRef::Named(boundaries(self.name))],
             over: None,
             join: None,
             nested: false,
             derives: false,
             roles: vec![
                 self.role_of_row(),
-                RoleDef::row(ORDER, format!("{}.order", self.name), vec![0.into()], AccessDef::Create),
-                RoleDef::row(GRID, format!("{}.grid", self.name), vec![0.into()], AccessDef::Create),
+                RoleDef::row(ORDER, TablePart::Order.named(self.name), vec![0.into()], AccessDef::Create),
+                RoleDef::row(GRID, TablePart::Grid.named(self.name), vec![0.into()], AccessDef::Create),
             ],
             body: self.fill(length, every, origin),
         };
         Rows {
-            grid: TableDef::new(
-                GRID,
-                vec![column("one", Type::Int, true, None), int("next"), int(&from_column(length, every, origin))],
-            ),
+            grid: vec![column("one", Type::Int, true, None), int("next"), int(&from_column(length, every, origin))],
             schema,
             fields: of.key.iter().map(part).chain([DueField::End]).collect(),
             bound: Bound::Rows { every, origin, length, of: of.table },
@@ -149,7 +155,7 @@ impl Lowering<'_> {
             }
             key.push(ExprNode::OrZero(Box::new(event(&part.name))).into());
         }
-        RoleDef::row(WINDOW, format!("{}.windows", self.name), key, AccessDef::Create)
+        RoleDef::row(WINDOW, TablePart::Windows.named(self.name), key, AccessDef::Create)
     }
 
     fn fill(&self, length: i64, every: i64, origin: i64) -> Vec<Stmt> {

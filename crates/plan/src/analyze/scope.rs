@@ -2,7 +2,7 @@
 
 use super::fault::{Checked, Fault};
 use super::position::PositionTime;
-use super::reasons::Reasons;
+use super::reasons::{Reasons, no_row};
 use super::roles::RoleDraft;
 use crate::program::{Expr as Typed, Node};
 use crate::{LoopId, ReasonId, RoleId, Table, TableId};
@@ -276,7 +276,7 @@ impl<'a> Scope<'a> {
 
     /// Notes that the role can fail for want of its row, from here on.
     pub fn no_row(&mut self, role: RoleId) {
-        let text = format!("no row in {} for {}", self.table(role).name, self.roles[role].name);
+        let text = no_row(&self.table(role).name, &self.roles[role].name);
         self.usage[role].no_row = Some(self.reasons.id(text));
     }
 

@@ -273,7 +273,7 @@ impl<'b, 'a> Body<'b, 'a> {
     }
 
     fn emit(&mut self, name: &str, record: &Record) -> Checked<TypedStmt> {
-        if !changes::is_own(name) {
+        if !changes::is_reserved(name) {
             check_identifier("emission", name)?;
         }
         let fields = self.outputs.record(self.scope, Some(name), record)?;

@@ -5,6 +5,7 @@ use super::batches::batches;
 use super::fault::{Checked, Fault, check_identifier};
 use super::flow::base;
 use super::limits;
+use super::parts::{Lowered, early};
 use super::position::POSITION_TIME;
 use super::records::Outputs;
 use super::scope::{Scope, Site};
@@ -13,8 +14,8 @@ use super::types::{check_schema, event_time};
 use super::{changes, expire};
 use crate::program::{self, KEYS_MAX_MAX, Node};
 use crate::{
-    Ahead, CallerAt, CallerFields, Expr, Origin, OriginDef, OutputField, Plan, Record, Stream, StreamDef, StreamId,
-    StreamRef, bad_schema,
+    Ahead, CallerAt, CallerFields, Expr, Operator, OperatorId, OperatorKind, Origin, OriginDef, OutputField, Owner,
+    Plan, Record, Stream, StreamDef, StreamId, StreamPart, StreamRef, Transaction, TransactionPart, bad_schema,
 };
 use std::collections::HashMap;
 use tidemill_model::civil::span_text;
@@ -35,10 +36,11 @@ impl From<Fault> for Unresolved {
     }
 }
 
-/// The streams found so far.
+/// The streams found so far, and the operators that some of them are parts of.
 pub(super) struct Streams<'a> {
     plan: &'a Plan,
     pub list: TiVec<StreamId, Stream>,
+    pub operators: TiVec<OperatorId, Operator>,
     /// The ids by reference, for look-ups only; the order is never seen.
     ids: HashMap<StreamRef, StreamId>,
 }
@@ -51,12 +53,14 @@ pub(super) struct NewStream {
     pub origin: Origin,
     /// None for a root.
     pub root: Option<StreamId>,
+    /// The operator that it is a part of.
+    pub owner: Option<Owner<StreamPart>>,
 }
 
 impl<'a> Streams<'a> {
     /// Makes an empty set of streams.
     pub fn new(plan: &'a Plan) -> Self {
-        Streams { plan, list: TiVec::new(), ids: HashMap::new() }
+        Streams { plan, list: TiVec::new(), operators: TiVec::new(), ids: HashMap::new() }
     }
 
     /// Returns the plan that they are of.
@@ -72,11 +76,31 @@ impl<'a> Streams<'a> {
     /// Enters a stream.
     pub fn add(&mut self, reference: StreamRef, new: NewStream) -> StreamId {
         let id = self.list.next_key();
-        let NewStream { name, schema, event_time, origin, root } = new;
+        let NewStream { name, schema, event_time, origin, root, owner } = new;
         let root = root.unwrap_or(id);
-        self.list.push(Stream { name, schema, event_time, origin, root, deliveries: Vec::new() });
+        self.list.push(Stream { name, schema, event_time, origin, root, deliveries: Vec::new(), owner });
         self.ids.insert(reference, id);
         id
+    }
+
+    /// Returns the number of the operator that is entered next, with its name.
+    pub fn lower<'n>(&self, name: &'n str) -> Lowered<'n> {
+        Lowered { id: self.operators.next_key(), name }
+    }
+
+    /// Makes a transaction and its outputs parts of an operator.
+    pub fn own(&mut self, mut transaction: Transaction, of: Lowered<'_>, part: TransactionPart) -> Transaction {
+        transaction.owner = of.owner(part);
+        let [committed, aborted] = part.outputs();
+        self.list[transaction.committed.stream].owner = of.owner(committed);
+        self.list[transaction.aborted].owner = of.owner(aborted);
+        transaction
+    }
+
+    /// Returns the owner of what a transaction emits under a name: changes of a table belong to these.
+    pub fn emission(&self, name: &str) -> Option<Owner<StreamPart>> {
+        let is_it = |of: &Operator| matches!(of.kind, OperatorKind::Changes(_)) && changes::name(&of.name) == name;
+        self.operators.position(is_it).map(|operator| Owner { operator, part: StreamPart::Emission })
     }
 
     /// Forgets a stream that cannot be referred to.
@@ -113,16 +137,17 @@ impl<'a> Streams<'a> {
             }));
         }
         let wrong = |message: String| Err(Unresolved::Wrong(Fault::new(message)));
+        if let Committed(name) | Aborted(name) = reference
+            && let Some(window) = plan.transactions.iter().find(|of| early(&of.name) == *name)
+        {
+            return match ids.contains_key(&Committed(window.name.clone())) {
+                true => wrong(format!("'{}' has no early results; give it windows with early=", window.name)),
+                false => Err(Unresolved::Broken),
+            };
+        }
         match reference {
             Late(name) if ids.contains_key(&Named(name.clone())) => {
                 wrong(format!("stream '{name}' is no source and has no late events"))
-            }
-            Committed(name) | Aborted(name) if name.ends_with(".early") => {
-                let window = name.trim_end_matches(".early");
-                match ids.contains_key(&Committed(window.to_owned())) {
-                    true => wrong(format!("'{window}' has no early results; give it windows with early=")),
-                    false => Err(Unresolved::Broken),
-                }
             }
             Aborted(name) if ids.contains_key(&Committed(name.clone())) => {
                 wrong(format!("'{name}' gives the first events of a stream, and has no stream of aborts"))
@@ -263,7 +288,8 @@ impl<'a> Streams<'a> {
         let bad = self.id_after(if own_time.is_some() { 1 } else { 2 });
         let (remembers, keys_max, ahead) = (*remembers, *keys_max, *ahead);
         let origin = Origin::Source { source, lateness, anchored, remembers, keys_max, ahead, caller, late, bad };
-        let main = NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None };
+        let main =
+            NewStream { name: name.clone(), schema: schema.clone(), event_time: time, origin, root: None, owner: None };
         self.add(StreamRef::Named(name.clone()), main);
         if own_time.is_none() {
             let late = NewStream {
@@ -272,6 +298,7 @@ impl<'a> Streams<'a> {
                 event_time: time,
                 origin: Origin::Late(id),
                 root: Some(id),
+                owner: None,
             };
             self.add(StreamRef::Late(name.clone()), late);
         }
@@ -281,6 +308,7 @@ impl<'a> Streams<'a> {
             event_time: None,
             origin: Origin::Bad(id),
             root: Some(id),
+            owner: None,
         };
         self.add(StreamRef::Bad(name.clone()), bad);
         if let Some(time) = own_time {
@@ -316,10 +344,12 @@ impl<'a> Streams<'a> {
             schema: timed,
             origin: Origin::LateRoot(source),
             root: None,
+            owner: None,
         };
         let input = self.add(StreamRef::Named(root), new);
         let origin = Origin::Map { input, fields: fields.collect(), reasons: Vec::new(), failed: self.id_after(1) };
-        let new = NewStream { name: own, schema: schema.clone(), event_time: None, origin, root: Some(input) };
+        let new =
+            NewStream { name: own, schema: schema.clone(), event_time: None, origin, root: Some(input), owner: None };
         let late = self.add(StreamRef::Late(name.to_owned()), new);
         let failed = NewStream {
             name: format!("{name}.late.failed"),
@@ -327,6 +357,7 @@ impl<'a> Streams<'a> {
             event_time: None,
             origin: Origin::Failed(late),
             root: Some(input),
+            owner: None,
         };
         self.add(StreamRef::Failed(format!("{name}.late")), failed);
     }
@@ -367,7 +398,7 @@ impl<'a> Streams<'a> {
         let failed_time = self.list[input].event_time;
         let id = self.add(
             StreamRef::Named(name.clone()),
-            NewStream { name: name.clone(), schema, event_time: time, origin, root },
+            NewStream { name: name.clone(), schema, event_time: time, origin, root, owner: None },
         );
         let failed = NewStream {
             name: format!("{name}.failed"),
@@ -375,6 +406,7 @@ impl<'a> Streams<'a> {
             event_time: failed_time,
             origin: Origin::Failed(id),
             root,
+            owner: None,
         };
         self.add(StreamRef::Failed(name.clone()), failed);
     }

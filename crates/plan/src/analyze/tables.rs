@@ -1,9 +1,12 @@
 //! Tables: their columns, keys and defaults.
 
 use super::fault::{Checked, Fault, check_identifier, check_unique};
+use super::parts::Lowered;
 use super::types::check_column_type;
 use super::windows;
-use crate::{Column, ColumnDef, GROUPS_MAX, KeyGroups, KeyGroupsDef, Plan, PlanError, Table, TableDef, TableId};
+use crate::{
+    Column, ColumnDef, GROUPS_MAX, KeyGroups, KeyGroupsDef, Plan, PlanError, Table, TableDef, TableId, TablePart,
+};
 use tidemill_model::{Type, Value, parse_decimal};
 use typed_index_collections::TiVec;
 
@@ -19,12 +22,17 @@ pub(super) fn tables(plan: &Plan, errors: &mut Vec<PlanError>) -> TiVec<TableId,
     tables
 }
 
-/// Enters a table that users do not see. Its name has a dot, as theirs have not: `owner` and its own.
-pub(super) fn enter_hidden(def: &TableDef, owner: &str, tables: &mut TiVec<TableId, Table>) -> Checked<TableId> {
-    let mut table = table(def)?;
-    table.was = None;
-    table.name = format!("{owner}.{}", def.name);
+/// Enters a table that users do not see: a part of an operator. Its name has a dot, as theirs have not.
+pub(super) fn enter_hidden(
+    columns: Vec<ColumnDef>,
+    of: Lowered<'_>,
+    part: TablePart,
+    tables: &mut TiVec<TableId, Table>,
+) -> Checked<TableId> {
+    let mut table = table(&TableDef::new(part.name(), columns))?;
+    table.name = part.named(of.name);
     table.is_hidden = true;
+    table.owner = of.owner(part);
     Ok(tables.push_and_get_key(table))
 }
 
@@ -45,7 +53,7 @@ fn table(def: &TableDef) -> Checked<Table> {
             .hint("say the name that it had before, or leave it out"));
     }
     let (name, expire) = (def.name.clone(), def.expire.clone());
-    Ok(Table { name, columns, key, indexes, groups, was, expire, is_hidden: false })
+    Ok(Table { name, columns, key, indexes, groups, was, expire, is_hidden: false, owner: None })
 }
 
 /// Returns the columns of each index.

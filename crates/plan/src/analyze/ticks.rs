@@ -6,8 +6,8 @@ use super::tables::enter_hidden;
 use super::writing::{column, set};
 use crate::build::{event, if_else};
 use crate::{
-    AccessDef, Bound, Due, DueField, Expr, Function, NO_TICK, Origin, RoleDef, StreamRef, Table, TableDef, TableId,
-    Transaction, TransactionDef, TransactionId,
+    AccessDef, Bound, Due, DueField, Expr, Function, NO_TICK, Operator, OperatorKind, Origin, RoleDef, StreamPart,
+    StreamRef, Table, TableId, TablePart, Transaction, TransactionDef, TransactionId, TransactionPart,
 };
 use tidemill_model::{Field, Schema, Type, Value};
 use typed_index_collections::TiVec;
@@ -37,19 +37,29 @@ pub(super) fn ticks(
         column("due", Type::Int, false, zero()),
         column("first", Type::Int, false, zero()),
     ];
-    let table = enter_hidden(&TableDef::new("next", columns), name, tables)?;
-    let bound = Bound::Ticks { every, origin: origin.rem_euclid(every) };
+    let of = streams.lower(name);
+    let table = enter_hidden(columns, of, TablePart::Next, tables)?;
+    let origin = origin.rem_euclid(every);
+    let bound = Bound::Ticks { every, origin };
+    streams.operators.push(Operator {
+        name: name.to_owned(),
+        kind: OperatorKind::Ticks { every, origin },
+        inputs: Vec::new(),
+        time: Some(time),
+        definition: None,
+    });
     let due = Due { table, due: 1, first: 2, fields: vec![DueField::End], bound, time };
     let schema = Schema { fields: vec![Field::scalar("at", time.into())] };
-    let new = NewStream { name: name.to_owned(), schema, event_time: Some(0), origin: Origin::Due(due), root: None };
+    let (origin, owner) = (Origin::Due(due), of.owner(StreamPart::Ticks));
+    let new = NewStream { name: name.to_owned(), schema, event_time: Some(0), origin, root: None, owner };
     streams.add(StreamRef::Named(name.to_owned()), new);
     let units = match time {
         Type::Time => event("at").call(Function::TotalMicroseconds, []),
         _ => event("at"),
     };
     let is_last = units.clone().gt(i64::MAX - every);
-    let role = RoleDef::row("next", format!("{name}.next"), vec![Expr::from(0)], AccessDef::Create);
-    let def = TransactionDef {
+    let role = RoleDef::row("next", TablePart::Next.named(name), vec![Expr::from(0)], AccessDef::Create);
+    let next = TransactionDef {
         name: format!("{name}.next"),
         inputs: vec![StreamRef::Named(name.to_owned())],
         over: None,
@@ -59,5 +69,6 @@ pub(super) fn ticks(
         roles: vec![role],
         body: vec![set("next", "due", if_else(is_last, NO_TICK, units + every))],
     };
-    super::transaction(&def, id, streams, tables, None)
+    let next = super::transaction(&next, id, streams, tables, None)?;
+    Ok(streams.own(next, of, TransactionPart::Next))
 }

@@ -13,18 +13,23 @@
 
 use super::fault::{Checked, Fault};
 use super::position::{self, PositionTime};
+use super::reasons::no_row;
 use super::setting::{self, time};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
 use super::writing::{column, stmt, when};
 use crate::build::{event, exists};
 use crate::{
-    AccessDef, BinaryOp, Bound, Due, DueField, Expr, ExprNode, Function, Origin, Plan, PlanError, Role, RoleDef, Stmt,
-    StmtNode, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
+    AccessDef, BinaryOp, Bound, Due, DueField, Expr, ExprNode, Function, Operator, OperatorKind, Origin, Plan,
+    PlanError, Role, RoleDef, Stmt, StmtNode, StreamId, StreamPart, StreamRef, Table, TableDef, TableId, TablePart,
+    Transaction, TransactionDef, TransactionId, TransactionPart,
 };
 use std::borrow::Cow;
 use tidemill_model::{Field, Schema, Type, Value};
 use typed_index_collections::{TiSlice, TiVec};
+
+/// The end of the names of hidden roles, each of the row that says when another role's row wakes.
+const WAITS: &str = "__wakes";
 
 /// The tables whose rows are woken.
 pub(super) struct Wakes {
@@ -73,9 +78,9 @@ impl Wakes {
         streams: &Streams<'_>,
         transactions: &TiSlice<TransactionId, Option<Transaction>>,
     ) -> Result<Cow<'a, TransactionDef>, Unresolved> {
-        if let Some(role) = def.roles.iter().find(|role| role.name.ends_with(Role::WAITS)) {
+        if let Some(role) = def.roles.iter().find(|role| role.name.ends_with(WAITS)) {
             let of = Fault::new(format!("the role '{}' has a name of hidden roles", role.name));
-            return Err(of.hint(format!("end it otherwise than in '{}'", Role::WAITS)).into());
+            return Err(of.hint(format!("end it otherwise than in '{WAITS}'")).into());
         }
         if woken_by(def).iter().any(|table| self.refused.iter().any(|refused| refused == table)) {
             return Err(Unresolved::Broken);
@@ -106,7 +111,7 @@ impl Wakes {
         let body = block(&def.body, &roles, now.as_ref())?;
         let hidden = roles.iter().map(|role| RoleDef {
             name: waits(&role.name),
-            table: format!("{}.wakes", role.table),
+            table: TablePart::Wakes.named(&role.table),
             access: AccessDef::Create,
             ..role.clone()
         });
@@ -234,7 +239,16 @@ fn enter(
     }
     let mut columns: Vec<_> = keys.iter().map(|key| column(&format!("by_{}", key.name), key.ty, true, None)).collect();
     columns.push(column(setting::column(time), Type::Int, false, Some(Value::Int(0))));
-    let table = enter_hidden(&TableDef::new("wakes", columns), &def.name, all)?;
+    let lowered = streams.lower(&def.name);
+    let of = all.position(|table| table.name == def.name).expect("it was entered");
+    let table = enter_hidden(columns, lowered, TablePart::Wakes, all)?;
+    streams.operators.push(Operator {
+        name: def.name.clone(),
+        kind: OperatorKind::Wakes(of),
+        inputs: Vec::new(),
+        time: Some(time),
+        definition: None,
+    });
 
     let mut schema = Schema { fields: keys.iter().map(|key| Field::scalar(&key.name, key.ty)).collect() };
     schema.fields.push(Field::scalar("at", time.into()));
@@ -243,14 +257,15 @@ fn enter(
     let at = keys.len();
     let due = Due { table, due: at, first: at, fields, bound: Bound::Wakes { after: 1 }, time };
     let name = format!("{}.woken", def.name);
-    let new = NewStream { name: name.clone(), schema, event_time: Some(at), origin: Origin::Due(due), root: None };
+    let (origin, owner) = (Origin::Due(due), lowered.owner(StreamPart::Woken));
+    let new = NewStream { name: name.clone(), schema, event_time: Some(at), origin, root: None, owner };
     let stream = streams.add(StreamRef::Woken(def.name.clone()), new);
 
     let key = keys.iter().map(|key| event(&key.name)).collect();
-    let role = RoleDef::row("row", format!("{}.wakes", def.name), key, AccessDef::Row);
+    let role = RoleDef::row("row", TablePart::Wakes.named(&def.name), key, AccessDef::Row);
     let def = TransactionDef {
         name,
-        inputs: vec![StreamRef::Woken(def.name.clone())],
+        inputs: vec![StreamRef::Woken(lowered.name.to_owned())],
         over: None,
         join: None,
         nested: false,
@@ -258,12 +273,19 @@ fn enter(
         roles: vec![role],
         body: vec![stmt(StmtNode::Delete { role: "row".into() })],
     };
-    Ok((stream, super::transaction(&def, id, streams, all, None)?))
+    let wake = super::transaction(&def, id, streams, all, None)?;
+    Ok((stream, streams.own(wake, lowered, TransactionPart::Wake)))
 }
 
 /// Returns the name of the hidden role of the row that says when a role's row wakes.
 fn waits(role: &str) -> String {
-    format!("{role}{}", Role::WAITS)
+    format!("{role}{WAITS}")
+}
+
+/// Has the hidden roles of a transaction know the roles that they belong to.
+pub(super) fn pair(roles: &mut [Role]) {
+    let of: Vec<_> = roles.iter().map(|role| roles.iter().position(|other| waits(&other.name) == role.name)).collect();
+    roles.iter_mut().zip(of).for_each(|(role, of)| role.wakes = of);
 }
 
 fn block(body: &[Stmt], roles: &[RoleDef], now: Option<&Now>) -> Checked<Vec<Stmt>> {
@@ -288,7 +310,7 @@ fn lowered(statement: &Stmt, roles: &[RoleDef], now: Option<&Now>) -> Checked<Ve
             let creates = role.access == AccessDef::Create;
             let mut statements = Vec::new();
             if !creates {
-                let reason = format!("no row in {} for {name}", role.table);
+                let reason = no_row(&role.table, name);
                 statements.push(with(StmtNode::Require { condition: exists(name), reason }));
             } else if at.is_some() {
                 let insert = with(StmtNode::Insert { role: name.clone(), values: Vec::new() });

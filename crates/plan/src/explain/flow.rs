@@ -1,8 +1,7 @@
 //! The flow graph: where each stream comes from and where it goes.
 
 use super::expression::Names;
-use super::joins;
-use crate::{Ahead, BatchSize, Origin, OutputField, Program, StreamId};
+use crate::{Ahead, BatchSize, OperatorKind, Origin, OutputField, Program, StreamId, StreamPart, TransactionPart};
 use std::fmt::Write;
 use tidemill_model::Type;
 
@@ -26,24 +25,34 @@ pub(super) fn stream(text: &mut String, program: &Program, id: StreamId) {
 pub(super) fn readers(program: &Program, id: StreamId) -> Vec<String> {
     let mut readers = Vec::new();
     for stream in &program.streams {
+        let part = stream.owner.map(|owner| (owner.part, &program.operators[owner.operator]));
         match stream.origin {
-            Origin::Map { input, .. } if input == id && joins::of_input(stream).is_some() => {
-                let reader = format!("join {}", joins::of_input(stream).unwrap_or_default());
-                if !readers.contains(&reader) {
+            Origin::Map { .. } if let Some((StreamPart::Left | StreamPart::Right, join)) = part => {
+                let reader = format!("join {}", join.name);
+                if join.inputs.contains(&id) && !readers.contains(&reader) {
                     readers.push(reader);
                 }
             }
-            _ if stream.name.contains('.') => {}
+            _ if part.is_some_and(|(part, _)| !part.is_shown()) => {}
+            // Late events are no map to users.
+            Origin::Map { input, .. } if matches!(program.streams[input].origin, Origin::LateRoot(_)) => {}
             Origin::Filter { input, .. } if input == id => readers.push(format!("filter {}", stream.name)),
             Origin::Map { input, .. } if input == id => readers.push(format!("map {}", stream.name)),
             Origin::Batch(of) if of.source == id => readers.push(format!("batches {}", stream.name)),
             _ => {}
         }
     }
-    let transactions = program.transactions.iter().filter(|t| t.inputs.contains(&id));
-    readers.extend(transactions.filter_map(|t| match t.name.strip_suffix(".add") {
-        Some(window) => Some(format!("window {window}")),
-        None => (!t.is_hidden()).then(|| format!("transaction {}", t.name)),
+    readers.extend(program.transactions.iter().filter_map(|transaction| {
+        let operator = transaction.owner.map(|owner| (owner.part, &program.operators[owner.operator]));
+        let (kind, name, inputs) = match operator {
+            None => ("transaction", &transaction.name, &transaction.inputs),
+            Some((TransactionPart::Pass, operator)) => ("transaction", &operator.name, &operator.inputs),
+            Some((TransactionPart::Add, operator)) if !matches!(operator.kind, OperatorKind::Join { .. }) => {
+                ("window", &operator.name, &operator.inputs)
+            }
+            Some(_) => return None,
+        };
+        inputs.contains(&id).then(|| format!("{kind} {name}"))
     }));
     readers
 }

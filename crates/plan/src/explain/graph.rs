@@ -1,9 +1,7 @@
 //! The flow graph as its user declared it: sources, filters, maps, transactions, windows, joins, tables and sinks, and
 //! what goes from one to the other. The parts that windows, joins, ticks and wakes are made of are one node each.
 
-use super::joins;
-use super::windows::{is_hidden, rows};
-use crate::{CHANGES, EXPIRED, Origin, Program, Stream, StreamId, TransactionId};
+use crate::{Operator, OperatorKind, Origin, Program, StreamId, TransactionId, TransactionPart};
 use serde::Serialize;
 
 /// The kind of a node.
@@ -117,28 +115,28 @@ impl FlowGraph {
         }
     }
 
-    /// Adds what a transaction takes and touches, to its own node or to that of the window or join that it is a part of.
+    /// Adds what a transaction takes and touches, to its own node or to that of the operator that it is a part of.
     fn transaction(&mut self, program: &Program, id: TransactionId) {
         let transaction = &program.transactions[id];
-        let (owner, is_part) = match transaction.name.split_once('.') {
-            None => (transaction.name.as_str(), false),
-            Some((owner, "add")) => (owner, true),
+        let owner = transaction.owner.map(|owner| (owner.part, &program.operators[owner.operator]));
+        let (to, inputs) = match owner {
+            None => (self.node(NodeKind::Transaction, &transaction.name), &transaction.inputs[..]),
+            // The function of a window or join takes what its own parts give, and these what is due of it.
+            Some((TransactionPart::Function, operator)) => (self.node(kind_of(operator), &operator.name), &[][..]),
+            Some((TransactionPart::Add | TransactionPart::Pass, operator)) => {
+                (self.node(kind_of(operator), &operator.name), &operator.inputs[..])
+            }
             Some(_) => return,
         };
-        let kind = kind_of(program, owner);
-        let to = self.node(kind, owner);
-        if let Some(of) = rows(program, owner).filter(|_| is_part) {
-            let table = self.node(NodeKind::Table, &program.tables[of].name);
+        if let Some((TransactionPart::Add, Operator { kind: OperatorKind::Window { rows: Some(of), .. }, .. })) = owner
+        {
+            let table = self.node(NodeKind::Table, &program.tables[*of].name);
             self.touches(to, table, false);
         }
-        for (number, &input) in transaction.inputs.iter().enumerate() {
-            let declared = declared(program, input);
-            // The function of a window or join takes what its own parts give, and these what is due of it.
-            if (kind == NodeKind::Transaction || is_part) && is_shown(program, declared) {
-                let wakes = matches!(&program.streams[declared].origin, Origin::Due(due) if due.is_wakes());
-                let carried = if wakes { Carried::Wakes } else { Carried::Input };
-                self.from(program, declared, to, carried(declared, id, number));
-            }
+        for (number, &input) in inputs.iter().enumerate() {
+            let wakes = matches!(&program.streams[input].origin, Origin::Due(due) if due.is_wakes());
+            let carried = if wakes { Carried::Wakes } else { Carried::Input };
+            self.from(program, input, to, carried(input, id, number));
         }
         for role in transaction.roles.iter().filter(|role| !program.tables[role.table].is_hidden) {
             let table = self.node(NodeKind::Table, &program.tables[role.table].name);
@@ -177,91 +175,44 @@ impl FlowGraph {
     }
 }
 
-/// Returns the streams that a user knows: all but those that windows, joins, ticks and wakes are made of.
+/// Returns the streams that a user knows: all but those that operators are made of.
 pub fn shown_streams(program: &Program) -> impl Iterator<Item = StreamId> {
-    program.streams.keys().filter(|&id| is_shown(program, id))
+    program.streams.keys().filter(|&id| program.is_shown(id))
 }
 
-fn is_shown(program: &Program, id: StreamId) -> bool {
-    let is_ticks = matches!(&program.streams[id].origin, Origin::Due(due) if due.is_ticks());
-    is_ticks || !is_hidden(program, id)
-}
-
-/// Returns the kind of the transaction of this name: a transaction of the user, or the function of a window or a join.
-fn kind_of(program: &Program, name: &str) -> NodeKind {
-    let has = |part: &str| program.transactions.iter().any(|t| t.name.strip_prefix(name) == Some(part));
-    let is_join = || program.streams.iter().any(|stream| joins::of_input(stream) == Some(name));
-    match has(".add") {
-        false => NodeKind::Transaction,
-        true if is_join() => NodeKind::Join,
-        true => NodeKind::Window,
+/// Returns the kind of the node of an operator whose function or input is a transaction.
+fn kind_of(operator: &Operator) -> NodeKind {
+    match operator.kind {
+        OperatorKind::Window { .. } | OperatorKind::Top { .. } => NodeKind::Window,
+        OperatorKind::Join { .. } => NodeKind::Join,
+        OperatorKind::First { .. } => NodeKind::Transaction,
+        OperatorKind::Batch(_) => NodeKind::Batch,
+        OperatorKind::Ticks { .. } => NodeKind::Ticks,
+        OperatorKind::Wakes(_) | OperatorKind::Expiry(_) | OperatorKind::Changes(_) => NodeKind::Table,
     }
 }
 
-/// Returns the node that gives the events of a declared stream.
+/// Returns the node that gives the events of a stream that users know.
 fn producer(program: &Program, id: StreamId) -> (NodeKind, &str) {
     let stream = &program.streams[id];
-    let of = |t: TransactionId| {
-        let name = program.transactions[t].name.as_str();
-        let owner = name.split_once('.').map_or(name, |(owner, _)| owner);
-        (kind_of(program, owner), owner)
-    };
+    if let Some(owner) = stream.owner {
+        let operator = &program.operators[owner.operator];
+        return (kind_of(operator), &operator.name);
+    }
     match &stream.origin {
         Origin::Source { .. } => (NodeKind::Source, &stream.name),
         Origin::Filter { .. } => (NodeKind::Filter, &stream.name),
         Origin::Map { input, .. } if program.late_of(id).is_some() => producer(program, *input),
         Origin::Map { .. } => (NodeKind::Map, &stream.name),
-        Origin::Batch(_) => (NodeKind::Batch, &stream.name),
-        Origin::Due(due) if due.is_wakes() => {
-            (NodeKind::Table, stream.name.strip_suffix(".woken").unwrap_or(&stream.name))
-        }
-        Origin::Due(_) => (NodeKind::Ticks, &stream.name),
-        Origin::Committed(t) if program.transactions[*t].name.ends_with(CHANGES) => {
-            (NodeKind::Table, stream.name.trim_end_matches(CHANGES))
-        }
-        Origin::Committed(t) if program.transactions[*t].name.ends_with(EXPIRED) => {
-            (NodeKind::Table, stream.name.trim_end_matches(EXPIRED))
-        }
-        Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => of(*t),
-        Origin::Late(of) | Origin::LateRoot(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
-    }
-}
-
-/// Returns the declared stream whose events a stream has: the stream itself, unless it is a side of a join or was made
-/// to carry the time of the position.
-fn declared(program: &Program, id: StreamId) -> StreamId {
-    if !is_hidden(program, id) {
-        return id;
-    }
-    let stream = &program.streams[id];
-    match &stream.origin {
-        Origin::Map { input, .. } if joins::of_input(stream).is_some() => declared(program, *input),
-        Origin::Filter { input, .. } | Origin::Map { input, .. } => {
-            let input = declared(program, *input);
-            let is_it = |other: &StreamId| is_same(&stream.origin, &program.streams[*other], input);
-            shown_streams(program).find(is_it).unwrap_or(input)
-        }
-        // Emitted a second time; the fields are those of the other stream, and the time.
-        Origin::Emitted(t, _) => {
+        Origin::Batch(_) | Origin::Due(_) => unreachable!("they are of an operator"),
+        Origin::Committed(t) | Origin::Aborted(t) | Origin::Emitted(t, _) => {
             let transaction = &program.transactions[*t];
-            let others = transaction.emits.iter().map(|emit| emit.stream).filter(|&other| !is_hidden(program, other));
-            let fields = |of: StreamId| &program.streams[of].schema.fields;
-            let mut others = std::iter::once(transaction.committed.stream).chain(others);
-            others.find(|&other| fields(id).starts_with(fields(other))).unwrap_or(transaction.committed.stream)
+            match transaction.owner.map(|owner| &program.operators[owner.operator]) {
+                // The function of a window or join emits by itself.
+                Some(operator) => (kind_of(operator), &operator.name),
+                None => (NodeKind::Transaction, &transaction.name),
+            }
         }
-        _ => id,
-    }
-}
-
-/// Returns whether a stream is made of `input` as a hidden copy of it is.
-fn is_same(copy: &Origin, stream: &Stream, input: StreamId) -> bool {
-    match (copy, &stream.origin) {
-        (Origin::Filter { predicate, .. }, Origin::Filter { input: of, predicate: other, .. }) => {
-            *of == input && predicate == other
-        }
-        (Origin::Map { fields, .. }, Origin::Map { input: of, fields: other, .. }) => {
-            *of == input && fields.starts_with(other)
-        }
-        _ => false,
+        Origin::Late(of) | Origin::LateRoot(of) | Origin::Bad(of) | Origin::Failed(of) => producer(program, *of),
     }
 }

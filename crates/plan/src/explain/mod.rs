@@ -8,7 +8,7 @@ mod transaction;
 mod windows;
 
 use crate::{
-    CANNOT_FAIL, EXPIRED, Expire, GroupOf, Groups, Nesting, Origin, Program, StreamId, TransactionId, Waves,
+    CANNOT_FAIL, Expire, GroupOf, Groups, Nesting, Origin, Program, StreamId, TransactionId, TransactionPart, Waves,
     with_deep_stack,
 };
 pub use graph::{Carried, FlowEdge, FlowGraph, FlowNode, NodeKind, shown_streams};
@@ -51,7 +51,7 @@ fn account(program: &Program, called: &[TransactionId]) -> String {
     windows::windows(&mut text, program);
     joins::joins(&mut text, program);
     text.push_str("\nflow\n");
-    for id in program.streams.keys().filter(|&id| !windows::is_hidden(program, id)) {
+    for id in shown_streams(program) {
         flow::stream(&mut text, program, id);
     }
     for (id, _) in program.transactions.iter_enumerated().filter(|(_, transaction)| !transaction.is_hidden()) {
@@ -128,7 +128,7 @@ pub fn warnings_called(program: &Program, called: &[TransactionId]) -> Vec<Strin
         _ => false,
     };
     let unused = program.streams.keys().filter(|&id| !used(program, id) && carries(program, id) && !is_reply(id));
-    let unused = unused.filter(|&id| !windows::is_hidden(program, id));
+    let unused = unused.filter(|&id| program.is_shown(id));
     let unused = unused.map(|id| format!("stream '{}' has no sink and nothing reads it", program.streams[id].name));
     unused.chain(empty(program)).collect()
 }
@@ -164,7 +164,7 @@ fn carries(program: &Program, id: StreamId) -> bool {
         Origin::Source { lateness, .. } if lateness < 0 => false,
         Origin::Map { .. } if program.late_of(id).is_some() => false,
         // Rows may expire so that they are gone.
-        Origin::Committed(of) if program.transactions[of].name.ends_with(EXPIRED) => false,
+        Origin::Committed(of) if program.transactions[of].part() == Some(TransactionPart::Expire) => false,
         Origin::Committed(transaction) => !program.transactions[transaction].committed.passes_event,
         Origin::Aborted(transaction) if program.transactions[transaction].is_nested() => false,
         Origin::Aborted(transaction) => can_fail(&program.transactions[transaction].reasons),

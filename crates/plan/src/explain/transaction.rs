@@ -1,6 +1,7 @@
 //! One transaction in words.
 
 use super::expression::Names;
+use crate::analyze::no_row;
 use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetings, writes};
 use crate::program::{Expr, Stmt};
 use crate::{
@@ -18,12 +19,14 @@ pub(super) fn transaction(text: &mut String, program: &Program, id: TransactionI
     let writes = writes(transaction);
     let _ = writeln!(text, "transaction {}", transaction.name);
     section(text, "runs on", inputs);
-    let shown = transaction.roles.iter().filter(|role| role.waits().is_none());
+    let shown = transaction.roles.iter().filter(|role| role.wakes.is_none());
     section(text, "rows", shown.map(|role| row(program, transaction, role)).collect());
     section(text, "reads", reads(&names, transaction));
     section(text, "writes", writes.iter().map(|w| written(&names, transaction, w)).collect());
     section(text, "requires", requirements(&names, transaction));
-    let shown = transaction.reasons.iter().filter(|r| !r.ends_with(CANNOT_FAIL) && !r.ends_with(Role::WAITS));
+    let hidden = transaction.roles.iter().filter(|role| role.wakes.is_some());
+    let hidden: Vec<String> = hidden.map(|role| no_row(&program.tables[role.table].name, &role.name)).collect();
+    let shown = transaction.reasons.iter().filter(|reason| !reason.ends_with(CANNOT_FAIL) && !hidden.contains(reason));
     section(text, "aborts with", shown.cloned().collect());
     section(text, "dependencies", dependencies(program, &names, transaction, &writes));
     section(text, "aliasing", aliasing(program, transaction));
@@ -105,15 +108,15 @@ fn selected(program: &Program, transaction: &Transaction, role: &Role) -> String
 
 fn reads(names: &Names<'_>, transaction: &Transaction) -> Vec<String> {
     let roles = transaction.roles.iter().enumerate();
-    let shown = roles.filter(|(_, role)| role.waits().is_none());
+    let shown = roles.filter(|(_, role)| role.wakes.is_none());
     shown.flat_map(|(id, role)| role.reads.iter().map(move |&column| names.cell(id, column))).collect()
 }
 
 fn written(names: &Names<'_>, transaction: &Transaction, write: &RowWrite) -> String {
     let role = &transaction.roles[write.role];
-    if let Some(role) = role.waits() {
+    if let Some(woken) = role.wakes {
         let what = if write.kind == WriteKind::Delete { "no wake" } else { "wake" };
-        return format!("{role} ({what})");
+        return format!("{} ({what})", transaction.roles[woken].name);
     }
     let role = &role.name;
     match write.kind {
@@ -160,8 +163,8 @@ fn dependencies(program: &Program, names: &Names<'_>, transaction: &Transaction,
 fn cell_use(names: &Names<'_>, transaction: &Transaction, (role, column): CellUse) -> String {
     match column {
         Some(column) => names.cell(role, column),
-        None => match transaction.roles[role].waits() {
-            Some(of) => format!("{of} (wake)"),
+        None => match transaction.roles[role].wakes {
+            Some(woken) => format!("{} (wake)", transaction.roles[woken].name),
             None if transaction.roles[role].is_chosen() => format!("len({})", transaction.roles[role].name),
             None => format!("{}.exists", transaction.roles[role].name),
         },
@@ -170,7 +173,7 @@ fn cell_use(names: &Names<'_>, transaction: &Transaction, (role, column): CellUs
 
 fn aliasing(program: &Program, transaction: &Transaction) -> Vec<String> {
     let name = |role: usize| &transaction.roles[role].name;
-    let shown = |&(a, _, _): &(usize, usize, Meeting)| transaction.roles[a].waits().is_none();
+    let shown = |&(a, _, _): &(usize, usize, Meeting)| transaction.roles[a].wakes.is_none();
     let line = |(a, b, meeting): (usize, usize, Meeting)| {
         let table = &program.tables[transaction.roles[a].table].name;
         match meeting {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use tidemill_connect::{json_string, time_text};
 use tidemill_model::{Type, Value as Datum, format_decimal};
-use tidemill_plan::{Carried, FlowGraph, Origin, Program, StreamId};
+use tidemill_plan::{Carried, FlowGraph, Origin, Program, StreamId, TransactionPart};
 use tidemill_runtime::{HotRow, Live, Summary};
 
 /// Returns one document about the run. `after`: the number of the last refused event that the page has.
@@ -18,7 +18,12 @@ pub fn text(shared: &Shared, after: u64) -> Vec<u8> {
     let refused = shared.tails.after(after, || describe::refused(program).collect());
     let edges: Vec<Option<u64>> =
         FlowGraph::of(program).edges.iter().map(|edge| events(program, &summary, &live, edge.carried)).collect();
-    let transactions: Vec<&_> = summary.transactions.iter().filter(|of| !of.name.contains('.')).collect();
+    // An early result is one of the window that it is of.
+    let is_node = |name: &String| {
+        let of = program.transactions.iter().find(|transaction| transaction.name == *name);
+        of.is_none_or(|of| !of.is_hidden() && of.part() != Some(TransactionPart::Early))
+    };
+    let transactions: Vec<&_> = summary.transactions.iter().filter(|of| is_node(&of.name)).collect();
     let (control, calls) = (session.control(), &shared.calls);
     let document = json!({
         "seconds": summary.seconds,

@@ -55,6 +55,7 @@ fn open(storage: &SimStorage, planted: Planted) -> Result<StateDirectory, StateE
             was: None,
             expire: None,
             is_hidden: false,
+            owner: None,
         }],
         sources: Vec::new(),
         code: 0,

@@ -2,10 +2,10 @@
 
 use super::super::over::Clock;
 use super::super::writing::{add, assign, set, stmt, when};
-use super::reach::{AT, LEFT, ORDER, PAIRS, ROWS, Reach, SIDE, UNMATCHED, WAITING, WAITS};
+use super::reach::{AT, LEFT, ORDER, PAIRS, ROWS, SIDE, UNMATCHED, WAITING, WAITS};
 use super::sides::{Side, Sides};
 use crate::build::{cell, event, exists, local};
-use crate::{Expr, ExprNode, JoinHow, Stmt, StmtNode};
+use crate::{Expr, ExprNode, JoinHow, Reach, Stmt, StmtNode};
 use tidemill_model::{ColumnType, Type, Value};
 
 /// The local that says where a record stands.

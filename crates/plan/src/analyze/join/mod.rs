@@ -32,6 +32,7 @@ use super::carry;
 use super::definition::{self, OfJoin};
 use super::fault::{Checked, Fault};
 use super::over::Clock;
+use super::parts::Lowered;
 use super::position::{self, PositionTime};
 use super::streams::{NewStream, Streams, Unresolved};
 use super::tables::enter_hidden;
@@ -39,11 +40,12 @@ use super::writing::{column, stmt};
 use crate::build::event;
 use crate::program::Stmt;
 use crate::{
-    AccessDef, Bound, ColumnDef, Due, DueField, JoinDef, JoinHow, Operator, Origin, OriginDef, Record, RoleDef,
-    StmtNode, StreamDef, StreamId, StreamRef, Table, TableDef, TableId, Transaction, TransactionDef, TransactionId,
+    AccessDef, Bound, ColumnDef, Due, DueField, JoinDef, JoinHow, Operator, OperatorKind, Origin, OriginDef, Reach,
+    Record, RoleDef, StmtNode, StreamDef, StreamId, StreamPart, StreamRef, Table, TableId, TablePart, Transaction,
+    TransactionDef, TransactionId, TransactionPart,
 };
 use body::Body;
-use reach::{AT, LEFT, ORDER, PAIRS, RIGHT, ROWS, Reach, WAITING, WAITS};
+use reach::{AT, LEFT, ORDER, PAIRS, RIGHT, ROWS, WAITING, WAITS};
 use sides::Sides;
 use tidemill_model::{Field, Schema, Type, Value};
 use typed_index_collections::{TiSlice, TiVec};
@@ -56,17 +58,18 @@ pub(super) fn join(
     streams: &mut Streams<'_>,
     tables: &mut TiVec<TableId, Table>,
     transactions: &mut TiSlice<TransactionId, Option<Transaction>>,
-) -> Result<(Vec<Transaction>, Operator), Unresolved> {
+) -> Result<Vec<Transaction>, Unresolved> {
     super::check_operator(def, "join", streams)?;
     let [left, right] = &def.inputs[..] else {
         return Err(Fault::new(format!("it is of {} streams", def.inputs.len())).hint("a join is of two").into());
     };
-    let mut carried = Vec::new();
+    let (lowered, mut inputs, mut carried) = (streams.lower(&def.name), Vec::new(), Vec::new());
     for input in [left, right] {
         let input = streams.input(input)?;
-        position::check_declared(&streams.list, transactions, input, first, "joins")?;
+        inputs.push(input);
+        position::check_declared(&streams.list, &streams.operators, transactions, input, first, "joins")?;
         let name = streams.list[input].name.clone();
-        carried.push(carry::carry(streams, transactions, input, &def.name).ok_or_else(|| {
+        carried.push(carry::carry(streams, transactions, input, lowered).ok_or_else(|| {
             Fault::new(format!("the events of '{name}' do not hold the time of their position"))
                 .hint("a join is over event time: declare the event time of the source")
         })?);
@@ -79,7 +82,7 @@ pub(super) fn join(
         (streams.list[stream].schema.clone(), lists_open)
     });
     let sides = Sides::of(def, of, &schemas, time)?;
-    let operator = definition::join(OfJoin {
+    let definition = definition::join(OfJoin {
         plan: streams.plan(),
         name: &def.name,
         inputs: [left, right],
@@ -89,8 +92,10 @@ pub(super) fn join(
         reach: (reach.text(time), format!("{} {time:?}", reach.due_column())),
         fields: [&sides.left.fields, &sides.right.fields],
     });
-    let all = Lowering { def, of, sides, reach, time, first }.enter(&carried, &clocks, streams, tables)?;
-    Ok((all, operator))
+    let kind = OperatorKind::Join { how: of.how, reach, key: sides.key_names(), fields: sides.kept() };
+    let (name, definition) = (def.name.clone(), Some(definition));
+    streams.operators.push(Operator { name, kind, inputs, time: Some(time), definition });
+    Lowering { def, of, sides, reach, time, first, lowered }.enter(&carried, &clocks, streams, tables)
 }
 
 struct Lowering<'a> {
@@ -100,6 +105,7 @@ struct Lowering<'a> {
     reach: Reach,
     time: Type,
     first: TransactionId,
+    lowered: Lowered<'a>,
 }
 
 impl Lowering<'_> {
@@ -115,18 +121,18 @@ impl Lowering<'_> {
         tables: &mut TiVec<TableId, Table>,
     ) -> Result<Vec<Transaction>, Unresolved> {
         let mut given = Vec::new();
-        for (side, part) in [(LEFT, "left"), (RIGHT, "right")] {
+        for (side, name, part) in [(LEFT, "left", StreamPart::Left), (RIGHT, "right", StreamPart::Right)] {
             let record = self.sides.arrival(self.of, side, clocks[side as usize].now());
-            given.push(self.map(part, inputs[side as usize].0, record, streams)?);
+            given.push(self.map((name, part), inputs[side as usize].0, record, streams)?);
         }
         let rows = self.enter_rows(tables)?;
-        self.due("freed", rows, self.reach.grid(), streams);
+        self.due(("freed", StreamPart::Freed), rows, self.reach.grid(), streams);
         if self.sides.somebody_waits(self.of.how) {
             let waits = self.enter_waits(tables)?;
-            let due = self.due("unmatched", waits, self.reach.bound(), streams);
+            let due = self.due(("unmatched", StreamPart::Unmatched), waits, self.reach.bound(), streams);
             let one = if self.time == Type::Int { Value::Int(-1) } else { Value::Duration(-1) };
             let record = self.sides.nobody(event("end") + crate::Expr::from(one));
-            given.push(self.map("waited", due, record, streams)?);
+            given.push(self.map(("waited", StreamPart::Waited), due, record, streams)?);
         }
         let at = streams.list[given[0]].schema.index_of(AT).expect("it has the time");
         let time = Some(PositionTime { field: at, shift: self.reach.shift() });
@@ -143,20 +149,26 @@ impl Lowering<'_> {
         let free = on(&self.free(), 2)?;
         streams.list[function.committed.stream].name = self.named("joined");
         streams.list[function.aborted].name = self.named("failed");
-        Ok(vec![add, function, free])
+        Ok(vec![
+            streams.own(add, self.lowered, TransactionPart::Add),
+            streams.own(function, self.lowered, TransactionPart::Function),
+            streams.own(free, self.lowered, TransactionPart::Free),
+        ])
     }
 
     /// Returns a map to the events that the join's transaction takes.
     fn map(
         &self,
-        part: &str,
+        (name, part): (&str, StreamPart),
         input: StreamId,
         record: Record,
         streams: &mut Streams<'_>,
     ) -> Result<StreamId, Unresolved> {
         let id = streams.id_after(0);
         let origin = OriginDef::Map { input: StreamRef::Named(String::new()), record: record.clone() };
-        streams.map(&StreamDef { name: self.named(part), origin }, input, &record)?;
+        streams.map(&StreamDef { name: self.named(name), origin }, input, &record)?;
+        // The events, and those on which the map fails.
+        streams.list.iter_mut().skip(id.into()).for_each(|stream| stream.owner = self.lowered.owner(part));
         Ok(id)
     }
 
@@ -166,16 +178,16 @@ impl Lowering<'_> {
             columns.push(self.reach.records(&self.sides.left.column, self.time));
         }
         columns.push(self.reach.records(&self.sides.right.column, self.time));
-        enter_hidden(&TableDef::new(ROWS, columns), &self.def.name, tables)
+        enter_hidden(columns, self.lowered, TablePart::Rows, tables)
     }
 
     fn enter_waits(&self, tables: &mut TiVec<TableId, Table>) -> Checked<TableId> {
         let mut columns = self.due_columns();
         columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         columns.push(self.reach.records(WAITING, self.time));
-        let table = enter_hidden(&TableDef::new(WAITS, columns), &self.def.name, tables)?;
+        let table = enter_hidden(columns, self.lowered, TablePart::Waits, tables)?;
         let columns = vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
-        enter_hidden(&TableDef::new(ORDER, columns), &self.def.name, tables)?;
+        enter_hidden(columns, self.lowered, TablePart::Order, tables)?;
         Ok(table)
     }
 
@@ -188,33 +200,38 @@ impl Lowering<'_> {
     }
 
     /// Returns a stream of the rows of a table that are due: the key, and the boundary.
-    fn due(&self, part: &str, table: TableId, bound: Bound, streams: &mut Streams<'_>) -> StreamId {
+    fn due(
+        &self,
+        (name, part): (&str, StreamPart),
+        table: TableId,
+        bound: Bound,
+        streams: &mut Streams<'_>,
+    ) -> StreamId {
         let keys = self.sides.key_fields();
         let count = keys.len();
         // Waiting events are due in their order; freed rows show nothing, so that any order will do.
-        let first = if part == "freed" { count } else { count + 1 };
+        let first = if part == StreamPart::Freed { count } else { count + 1 };
         let mut fields: Vec<_> = (0..count).map(|column| DueField::Part { column, none: None }).collect();
         fields.push(DueField::End);
         let mut schema = Schema { fields: keys.into_iter().map(|(name, ty)| Field::scalar(name, ty.into())).collect() };
         schema.fields.push(Field::scalar("end", self.time.into()));
         let due = Due { table, due: count, first, fields, bound, time: self.time };
-        let name = self.named(part);
-        let origin = Origin::Due(due);
-        let new = NewStream { name: name.clone(), schema, event_time: Some(count), origin, root: None };
+        let (name, origin, owner) = (self.named(name), Origin::Due(due), self.lowered.owner(part));
+        let new = NewStream { name: name.clone(), schema, event_time: Some(count), origin, root: None, owner };
         streams.add(StreamRef::Named(name), new)
     }
 
     /// Returns the role of the row of an event's key.
-    fn role(&self, name: &str, access: AccessDef) -> RoleDef {
+    fn role(&self, name: &str, table: TablePart, access: AccessDef) -> RoleDef {
         let key = self.sides.key_fields().iter().map(|(name, _)| event(name)).collect();
-        RoleDef::row(name, self.named(name), key, access)
+        RoleDef::row(name, table.named(&self.def.name), key, access)
     }
 
     fn add(&self) -> TransactionDef {
-        let mut roles = vec![self.role(ROWS, AccessDef::Create)];
+        let mut roles = vec![self.role(ROWS, TablePart::Rows, AccessDef::Create)];
         if self.sides.somebody_waits(self.of.how) {
-            roles.push(self.role(WAITS, AccessDef::Create));
-            roles.push(RoleDef::row(ORDER, self.named(ORDER), vec![0.into()], AccessDef::Create));
+            roles.push(self.role(WAITS, TablePart::Waits, AccessDef::Create));
+            roles.push(RoleDef::row(ORDER, TablePart::Order.named(&self.def.name), vec![0.into()], AccessDef::Create));
         }
         let body = Body { sides: &self.sides, how: self.of.how, reach: self.reach, time: self.time }.statements();
         // The inputs are given beside it.
@@ -232,7 +249,7 @@ impl Lowering<'_> {
 
     fn free(&self) -> TransactionDef {
         let freed = StreamRef::Named(self.named("freed"));
-        let roles = vec![self.role(ROWS, AccessDef::Row)];
+        let roles = vec![self.role(ROWS, TablePart::Rows, AccessDef::Row)];
         let body = vec![stmt(StmtNode::Delete { role: ROWS.into() })];
         TransactionDef {
             name: self.named("free"),
@@ -252,6 +269,7 @@ impl Lowering<'_> {
         pairs.name = self.named(PAIRS);
         let stream = &mut streams.list[pairs.stream];
         stream.name = self.named(PAIRS);
+        stream.owner = self.lowered.owner(StreamPart::Pairs);
         let names = self.sides.pair_names();
         assert_eq!(stream.schema.fields.len(), names.len(), "every field of a pair has a name");
         stream.schema.fields.iter_mut().zip(names).for_each(|(field, name)| field.name = name);

@@ -3,7 +3,7 @@
 use super::super::cells::Kind;
 use super::super::fault::{Checked, Fault};
 use super::super::writing::column;
-use crate::{Bound, ColumnDef, JoinBound, WindowDef};
+use crate::{Bound, ColumnDef, JoinBound, Reach, WindowDef};
 use tidemill_model::civil::span_text;
 use tidemill_model::{Type, Value};
 
@@ -28,15 +28,8 @@ pub(super) const PAIRS: &str = "pairs";
 /// Longer than any span of event times that makes sense, so that sums of it and of times fit.
 const LENGTH_MAX: i64 = 1 << 60;
 
-/// The distance in time that events of a pair may have, in the unit of the event time.
-#[derive(Clone, Copy)]
-pub(super) enum Reach {
-    Within(i64),
-    Over { length: i64, origin: i64 },
-}
-
 impl Reach {
-    pub fn of(bound: &JoinBound, time: Type) -> Checked<Reach> {
+    pub(super) fn of(bound: &JoinBound, time: Type) -> Checked<Reach> {
         match bound {
             JoinBound::Over(windows) => match Kind::of(windows, Some(time))? {
                 Kind::Tumbling { length, origin } if length < LENGTH_MAX => Ok(Reach::Over { length, origin }),
@@ -61,7 +54,7 @@ impl Reach {
     }
 
     /// Returns the number that is added to times to find slices.
-    pub fn shift(self) -> i64 {
+    pub(super) fn shift(self) -> i64 {
         match self {
             Reach::Within(_) => 0,
             Reach::Over { origin, .. } => -origin,
@@ -69,7 +62,7 @@ impl Reach {
     }
 
     /// Returns the bound at which events that wait are due.
-    pub fn bound(self) -> Bound {
+    pub(super) fn bound(self) -> Bound {
         match self {
             Reach::Within(length) => Bound::Again(length),
             Reach::Over { length, origin } => Bound::Grid { every: length, origin },
@@ -77,7 +70,7 @@ impl Reach {
     }
 
     /// Returns the bound at which rows are freed.
-    pub fn grid(self) -> Bound {
+    pub(super) fn grid(self) -> Bound {
         match self {
             Reach::Within(length) => Bound::Grid { every: length, origin: 0 },
             Reach::Over { length, origin } => Bound::Grid { every: length, origin },
@@ -85,7 +78,7 @@ impl Reach {
     }
 
     /// Returns the name of the column that says when a row is due. A state does not fit a program with another bound.
-    pub fn due_column(self) -> String {
+    pub(super) fn due_column(self) -> String {
         match self {
             Reach::Within(length) => format!("due_within_{length}"),
             Reach::Over { length, origin } => format!("due_over_{length}_{origin}"),
@@ -93,7 +86,7 @@ impl Reach {
     }
 
     /// Returns the words for it in messages.
-    pub fn text(self, time: Type) -> String {
+    pub(super) fn text(self, time: Type) -> String {
         let span = |units: i64| if time == Type::Time { span_text(units) } else { units.to_string() };
         match self {
             Reach::Within(length) => format!("within {}", span(length)),
@@ -105,7 +98,7 @@ impl Reach {
     }
 
     /// Returns a column of records.
-    pub fn records(self, name: &str, time: Type) -> ColumnDef {
+    pub(super) fn records(self, name: &str, time: Type) -> ColumnDef {
         let span = |units| if time == Type::Int { Value::Int(units) } else { Value::Duration(units) };
         let window = match self {
             Reach::Within(length) => WindowDef::Records { span: span(length), slide: None },

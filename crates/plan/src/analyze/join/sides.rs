@@ -53,6 +53,13 @@ struct Part {
     nullable: bool,
 }
 
+impl Part {
+    /// Returns the name of its field, and of its column.
+    fn field(&self) -> String {
+        format!("by_{}", self.name)
+    }
+}
+
 /// Both sides.
 pub(super) struct Sides {
     pub left: Side,
@@ -116,9 +123,14 @@ impl Sides {
             if part.nullable {
                 fields.push((format!("none_{}", part.name), Type::Bool));
             }
-            fields.push((format!("by_{}", part.name), part.ty));
+            fields.push((part.field(), part.ty));
         }
         fields
+    }
+
+    /// Returns the names of the fields of a key, without those that say whether a part is None.
+    pub fn key_names(&self) -> Vec<String> {
+        self.key.iter().map(Part::field).collect()
     }
 
     /// Returns a test whether no part of an event's key is None; none if none can be.
@@ -185,6 +197,14 @@ impl Sides {
         schema.push(Field::scalar(AT, self.time.into()));
         fields.push((AT.to_owned(), event(AT)));
         Record { fields, schema: Some(Schema { fields: schema }), event_time: Some(AT.to_owned()) }
+    }
+
+    /// Returns the fields that are kept of events, as the function names them.
+    pub fn kept(&self) -> Vec<String> {
+        let of = |side: &Side| -> Vec<String> {
+            side.fields.iter().map(|(name, _)| format!("{}.{name}", side.name)).collect()
+        };
+        self.both().into_iter().flat_map(of).collect()
     }
 
     /// Returns the fields of a pair as the function names them.
