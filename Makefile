@@ -44,6 +44,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 	$(BIN)/python tools/check_comments.py
 	$(BIN)/python tools/check_documents.py
 	$(BIN)/python tools/check_files.py
+	$(BIN)/python tools/check_names.py
 	$(BIN)/python tools/check_publish.py
 	$(BIN)/python tools/check_licences.py
 	@if cargo deny --version > /dev/null 2>&1; then cargo deny check; \
