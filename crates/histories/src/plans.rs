@@ -489,7 +489,7 @@ fn is_hidden(program: &Program, id: StreamId) -> bool {
     match program.streams[id].origin {
         // Refused events are no input.
         Origin::Aborted(t) => of(t) || program.gives_first(t),
-        // What has failed is none, either.
+        // Events that failed are none, either.
         Origin::Failed(_) => false,
         _ => !program.is_shown(id),
     }

@@ -300,11 +300,11 @@ pub enum TransactionPart {
     Fill,
     /// The user's function, on what closes or matches.
     Function,
-    /// What follows the function: the row of a closed window goes, or stands for the next; the next tick is noted.
+    /// The step after the function: the row of a closed window goes, or stands for the next; the next tick is noted.
     Next,
     /// The user's function on early results.
     Early,
-    /// What follows that.
+    /// The step after that.
     Later,
     /// Deletes what a join keeps no longer.
     Free,
