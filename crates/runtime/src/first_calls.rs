@@ -8,6 +8,9 @@
 //! A split that holds the ticks back holds the calls for as long as it may be silent (`idle`), counted from when input is taken;
 //! without that, not at all. Either is said, and `/readyz` names the split until the tick has passed.
 //!
+//! A session that is closed while calls wait waits for the tick, too, but not for ever: after [`CLOSE_WAITS_MAX`] the calls are not
+//! taken, and who made them is told that the run is over.
+//!
 //! # Invariant
 //!
 //! The order of calls, and of events that are sent without event time, stays: first come those that the gate holds, which an earlier
@@ -28,8 +31,13 @@ pub struct FirstCalls {
     begun: u64,
     /// The number of looks since the split that holds the ticks back had its time.
     looks: u32,
+    /// The time until which the calls of a session that was closed wait (time of the clock).
+    closed: Option<u64>,
     planted: Planted,
 }
+
+/// The time for which calls wait for the tick where their session is closed, nanoseconds.
+pub const CLOSE_WAITS_MAX: u64 = 5_000_000_000;
 
 /// Looks until calls are taken though a split holds the ticks back. Between two of them the gate takes what was sent, and raises
 /// the marks of silent splits.
@@ -57,7 +65,7 @@ enum Held {
 impl FirstCalls {
     /// Returns the state of a run in which nothing waits.
     pub fn over() -> FirstCalls {
-        FirstCalls { stage: Stage::Over, begun: 0, looks: 0, planted: Planted::default() }
+        FirstCalls { stage: Stage::Over, begun: 0, looks: 0, closed: None, planted: Planted::default() }
     }
 
     /// Begins the state of a run that goes on, when input is first taken. `has_session`: whether calls may come.
@@ -65,7 +73,8 @@ impl FirstCalls {
         let has_calls = has_session || gate.holds_sent();
         let has_clock = (0..inputs.len()).any(|split| inputs.is_clock(split) && !gate.has_ended(split));
         let waits = has_calls && has_clock && gate.shown().is_some() && !planted.is(Bug::FirstCallBeforeTick);
-        FirstCalls { stage: if waits { Stage::Waits } else { Stage::Over }, begun: now, looks: 0, planted }
+        let stage = if waits { Stage::Waits } else { Stage::Over };
+        FirstCalls { stage, begun: now, looks: 0, closed: None, planted }
     }
 
     /// Returns whether time has gone on.
@@ -81,6 +90,11 @@ impl FirstCalls {
     /// Returns whether the calls wait that the gate holds.
     pub fn held_wait(&self) -> bool {
         self.waits() && !self.planted.is(Bug::HeldCallBeforeTick)
+    }
+
+    /// Returns the time until which the calls of a session that is closed wait for the tick.
+    pub fn closes(&mut self, now: u64) -> u64 {
+        *self.closed.get_or_insert(now.saturating_add(CLOSE_WAITS_MAX))
     }
 
     /// Looks whether time has gone on. `passes`: whether something may pass, or is due, that has not been cut. Returns when to

@@ -265,6 +265,35 @@ fn a_first_call_before_the_tick_is_found() {
     assert!(found, "none of {SEEDS} calls was let through before the tick");
 }
 
+/// Takes a hold that has expired, in a session that is closed at once, of a clock that answers so late. Returns the answer.
+fn takes_and_closes(delay: Duration) -> Result<Reply, SessionError> {
+    let world = World::new(1, false);
+    let session = world.start(How::default()).expect("it starts");
+    while world.call(&session, "put", 1, PATIENCE).expect("it is answered") < Some(10) {}
+    session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
+    world.now.fetch_add(10 * HOLD, Ordering::AcqRel);
+    let session = world.start(How { delay, ..How::default() }).expect("it starts again");
+    let procedure = session.procedure("take").expect("it can be called");
+    let stream = world.program.sources().nth(procedure.source).expect("a source");
+    let mut calling = session.call(&procedure, &batch_of(&stream.brought(), &[vec![Value::Int(1)]]), None)?;
+    session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
+    let answered = calling.next(Some(Instant::now() + PATIENCE))?.ok_or(SessionError::Over)?;
+    Ok(answered.replies().next().expect("one call"))
+}
+
+#[test]
+fn a_session_that_is_closed_waits_for_the_tick() {
+    let reply = takes_and_closes(Duration::from_millis(300)).expect("it is answered");
+    assert!(matches!(reply, Reply::Aborted(_)), "{reply:?}");
+}
+
+/// The clock answers later than calls of a closed session wait.
+#[test]
+fn calls_that_wait_in_vain_are_not_taken() {
+    let refused = takes_and_closes(Duration::from_secs(6)).expect_err("it is not taken");
+    assert!(matches!(refused, SessionError::Over), "{refused:?}");
+}
+
 /// Returns a world whose other source was left at time 1, and holds the clock back; the session goes on at time 20.
 fn held_back(how: How) -> (World, Session) {
     let world = World::new(1, true);

@@ -36,13 +36,24 @@ impl LiveDecider {
         if self.first_calls.is_over() {
             return None;
         }
-        if at.session.as_ref().is_some_and(AtGate::is_closing) {
-            self.first_calls = FirstCalls::over();
-        }
+        let closes = self.give_up_first_calls(at);
         let passes = at.is_due() || at.gate.has_wakes() || at.gate.ready(1) > 0;
         let until = self.first_calls.look(&at.gate, &at.inputs, &at.idle, passes, &at.on);
         at.gate.wait_sent(self.first_calls.held_wait());
-        until
+        until.into_iter().chain(closes).min()
+    }
+
+    /// Gives the waiting calls up of a session that was closed too long ago; returns when to look again, where it is closed.
+    fn give_up_first_calls(&mut self, at: &mut Entrance) -> Option<u64> {
+        let session = at.session.as_mut().filter(|session| session.is_closing())?;
+        let now = at.on.environment.now();
+        let until = self.first_calls.closes(now);
+        if now < until {
+            return Some(until);
+        }
+        session.give_up_waiting();
+        self.first_calls = FirstCalls::over();
+        None
     }
 
     /// Takes what a session says.

@@ -32,6 +32,8 @@ pub struct AtGate {
     messages: Option<Inbox<Message>>,
     /// Messages that wait, in order, as calls may not be taken yet.
     waiting: VecDeque<Message>,
+    /// The messages that waited in vain, and are never taken.
+    given_up: Vec<Message>,
     calls_wait: bool,
     /// Calls whose keys are looked up, and what is behind these.
     looking: WaitingCalls,
@@ -62,7 +64,8 @@ impl AtGate {
         let (asked, later) = (Vec::new(), Vec::new());
         let (waiting, calls) = (VecDeque::new(), CallsAtGate::default());
         let (messages, looking) = (Some(messages), WaitingCalls::new(look_ups));
-        AtGate { link, messages, waiting, calls_wait: false, looking, sources, asked, later, calls }
+        let given_up = Vec::new();
+        AtGate { link, messages, waiting, given_up, calls_wait: false, looking, sources, asked, later, calls }
     }
 
     /// Returns the state of the session.
@@ -84,6 +87,16 @@ impl AtGate {
     /// Returns whether nothing more is sent, and messages wait.
     pub fn is_closing(&self) -> bool {
         !self.waiting.is_empty() && self.messages.as_ref().is_some_and(Inbox::is_closed)
+    }
+
+    /// Takes none of the messages that wait: who sent them is told that the run is over. Questions are answered.
+    pub fn give_up_waiting(&mut self) {
+        for message in std::mem::take(&mut self.waiting) {
+            match message {
+                Message::Ask(question) => self.asked.push(question),
+                message => self.given_up.push(message),
+            }
+        }
     }
 
     /// Returns the next message that may be taken now.
@@ -268,7 +281,7 @@ impl AtGate {
     /// Takes nothing more; by source, the events that were sent and never taken.
     pub fn close(&mut self) -> Vec<(usize, u64)> {
         let messages = self.messages.take().map(Inbox::close).unwrap_or_default();
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let waiting = std::mem::take(&mut self.given_up).into_iter().chain(std::mem::take(&mut self.waiting));
         let messages = self.looking.close().chain(waiting).chain(messages);
         let untaken = |message| match message {
             Message::Records(source, records, _) | Message::Calls(SentCalls { source, calls: records, .. }) => {
