@@ -8,11 +8,11 @@
 //! are always logged, and replaced texts are always noted.
 
 use crate::abi::{InputView, Verdict};
-use crate::body::{Body, Element, RoleState};
+use crate::body::{Body, Element, List, RoleState};
 use crate::context::{AccessContext, UNDO_UNCHECKED_MAX};
 use crate::groups::{Groups, PartLayout, SPREAD};
 use crate::helpers;
-use crate::layout::{OutputColumn, OutputPlan};
+use crate::layout::{OutputColumn, OutputPlan, PASSED_TYPE};
 use crate::lower::{Val, trusted};
 use crate::transaction::{Form, FunctionSpec, Undo};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -224,7 +224,7 @@ impl Access<'_, '_> {
 
     fn for_each(&mut self, loop_id: LoopId, body: &[Stmt], later: bool) {
         let list = self.spec.transaction.loops[loop_id];
-        let (first, end) = self.body.list_bounds(list);
+        let List { first, end, children } = self.body.list(list);
         let (start, past) = if self.spec.by_element == Some(list) {
             let context = self.body.l.context;
             let elements = offset_of!(AccessContext, elements);
@@ -248,7 +248,7 @@ impl Access<'_, '_> {
                     a.body.l.b.def_var(running, at);
                 }
                 let child = a.body.l.b.ins().iadd(first, at);
-                a.body.elements[loop_id] = Some(Element { list, child, number: at });
+                a.body.elements[loop_id] = Some(Element { children, child, number: at });
                 a.block(body, later)
             },
             |a| {
@@ -525,6 +525,7 @@ impl Access<'_, '_> {
     /// Returns the values of a record's fields, all evaluated but those that are passed on where they are.
     fn record(&mut self, fields: &[OutputField], plan: &OutputPlan) -> Vec<Option<Val>> {
         let value = |(field, column): (&OutputField, &OutputColumn)| match (field, column) {
+            (OutputField::List(list), OutputColumn::Passed(_)) => Some(self.body.passed_list(*list)),
             (OutputField::List(_), _) | (_, OutputColumn::Field(_)) => None,
             (OutputField::Value(expr), _) => Some(self.body.expr(expr)),
         };
@@ -550,7 +551,9 @@ impl Access<'_, '_> {
 
     fn store_captured(&mut self, views: Value, at: Value, plan: &OutputPlan, schema: &Schema, values: &[Option<Val>]) {
         for ((column, field), value) in plan.columns.iter().zip(&schema.fields).zip(values) {
-            if let (OutputColumn::Captured(c), Some(value), Some(ty)) = (column, value, field.scalar_type()) {
+            let Some(value) = value else { continue };
+            if let OutputColumn::Captured(c) | OutputColumn::Passed(c) = column {
+                let ty = field.scalar_type().unwrap_or(PASSED_TYPE);
                 let view = self.body.l.b.ins().iadd_imm_s(views, (c * size_of::<crate::abi::NativeView>()) as i64);
                 self.body.l.store_native(view, at, *value, ty);
             }
@@ -602,6 +605,7 @@ impl Access<'_, '_> {
         let schema = &self.spec.transaction.schema;
         let capture = |(f, column): (usize, &OutputColumn)| match (column, schema.fields[f].scalar_type()) {
             (OutputColumn::Captured(_), Some(ty)) if plan.wanted => Some(self.body.field(f, ty)),
+            (OutputColumn::Passed(_), _) if plan.wanted => Some(self.body.passed_list(f)),
             _ => None,
         };
         plan.columns.iter().enumerate().map(capture).collect()
@@ -738,6 +742,10 @@ impl Access<'_, '_> {
         let width = self.spec.transaction.schema.fields.len();
         let mut values: Vec<Option<Val>> = Vec::new();
         for (f, column) in self.spec.aborted.columns.iter().enumerate() {
+            if let OutputColumn::Passed(_) = column {
+                values.push(Some(self.body.passed_list(f)));
+                continue;
+            }
             let OutputColumn::Captured(_) = column else {
                 values.push(None);
                 continue;

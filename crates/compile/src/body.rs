@@ -1,10 +1,10 @@
 //! The values that expressions can reach: the event's fields, list elements, locals, and the rows of roles.
 
-use crate::abi::InputView;
-use crate::layout::{By, FieldSource, Format};
+use crate::abi::{ColumnView, InputView};
+use crate::layout::{By, FieldSource, Format, PASSED_TYPE, PassedList};
 use crate::limits::Sums;
 use crate::lower::{Lower, Slot, Val, constant, trusted};
-use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use std::mem::offset_of;
@@ -35,11 +35,22 @@ pub struct Event<'p> {
     pub input: Value,
 }
 
+/// A list in the child columns.
+#[derive(Clone, Copy)]
+pub struct List {
+    /// The place of the first element.
+    pub first: Value,
+    /// One past that of the last element.
+    pub end: Value,
+    /// The address of the views of the children.
+    pub children: Value,
+}
+
 /// A running loop over a list.
 #[derive(Clone, Copy)]
 pub struct Element {
-    /// The list field.
-    pub list: usize,
+    /// The address of the views of the list's children.
+    pub children: Value,
     /// The element's place in the child columns.
     pub child: Value,
     /// The element's number in its list.
@@ -128,32 +139,56 @@ impl Body<'_, '_> {
         self.l.b.ins().load(I64, constant(), address, 0)
     }
 
-    /// Returns the place of the event's list in the child columns: the first element, and one past the last.
-    pub fn list_bounds(&mut self, field: usize) -> (Value, Value) {
-        let FieldValue::Source(FieldSource::List { offsets, .. }) = self.event.fields[field] else {
-            unreachable!("analysis refuses to read a list that another transaction passed on")
+    /// Returns the event's list in the child columns.
+    pub fn list(&mut self, field: usize) -> List {
+        let (view, row) = match self.event.fields[field] {
+            FieldValue::Source(FieldSource::List { offsets, .. }) => {
+                (self.l.view_address(self.event.columns, offsets), self.event.row)
+            }
+            FieldValue::Source(FieldSource::Passed { view }) => {
+                let column = self.l.view_address(self.event.columns, view);
+                let word = self.l.load_native(column, self.event.row, PASSED_TYPE).word;
+                let number = self.l.b.ins().ushr_imm_s(word, i64::from(PassedList::ROW_BITS));
+                let lists = self.l.load(column, offset_of!(ColumnView, aux));
+                let list = self.l.at(lists, number, 3);
+                let row = self.l.b.ins().ireduce(I32, word);
+                (self.l.load(list, 0), self.l.b.ins().uextend(I64, row))
+            }
+            _ => unreachable!("a list is not computed"),
         };
-        let view = self.l.view_address(self.event.columns, offsets);
-        let offsets = self.l.load_constant(view, 0);
-        let address = self.l.at(offsets, self.event.row, 2);
-        let start = self.l.b.ins().sload32(constant(), address, 0);
+        let offsets = self.l.load_constant(view, offset_of!(ColumnView, values));
+        let address = self.l.at(offsets, row, 2);
+        let first = self.l.b.ins().sload32(constant(), address, 0);
         let end = self.l.b.ins().sload32(constant(), address, 4);
-        (start, end)
+        List { first, end, children: self.l.view_address(view, 1) }
+    }
+
+    /// Returns the word that says which list the event's is ([`PassedList`]).
+    pub fn passed_list(&mut self, field: usize) -> Val {
+        match self.event.fields[field] {
+            FieldValue::Source(FieldSource::List { number, .. }) => {
+                let number = self.l.int((number as i64) << PassedList::ROW_BITS);
+                let word = self.l.b.ins().bor(number, self.event.row);
+                Val { word, len: None, null: None }
+            }
+            FieldValue::Source(FieldSource::Passed { view }) => {
+                let column = self.l.view_address(self.event.columns, view);
+                self.l.load_native(column, self.event.row, PASSED_TYPE)
+            }
+            _ => unreachable!("a list is not computed"),
+        }
     }
 
     /// Returns the number of elements of a list field.
     pub fn length(&mut self, field: usize) -> Value {
-        let (start, end) = self.list_bounds(field);
-        self.l.b.ins().isub(end, start)
+        let List { first, end, .. } = self.list(field);
+        self.l.b.ins().isub(end, first)
     }
 
     /// Returns a column of the current element of a loop's list.
     pub fn element(&mut self, loop_id: LoopId, column: usize, ty: ColumnType) -> Val {
         let element = self.elements[loop_id].expect("analysis allows elements inside their loop only");
-        let FieldValue::Source(FieldSource::List { children, .. }) = &self.event.fields[element.list] else {
-            unreachable!("a loop runs over a list")
-        };
-        let view = self.l.view_address(self.event.columns, children[column]);
+        let view = self.l.view_address(element.children, column);
         self.l.load_arrow(view, element.child, ty)
     }
 

@@ -1,6 +1,6 @@
 //! Which column holds which field: decided before any code is made, followed by code and engine.
 
-use tidemill_model::{ColumnType, FieldType, Schema};
+use tidemill_model::{ColumnType, FieldType, Schema, Type};
 use tidemill_plan::typed::{Expr, Node, Stmt};
 use tidemill_plan::{Origin, OutputField, Program, StreamId, Transaction, TransactionId};
 
@@ -40,14 +40,53 @@ pub enum FieldSource {
     Scalar(ColumnSource),
     /// The list is in Arrow offsets, addressed by row, and child columns, addressed by offset.
     List {
-        /// The view of the offsets.
+        /// Its number among all lists that come in ([`incoming_lists`]).
+        number: usize,
+        /// The view of the offsets. Those of the children follow.
         offsets: usize,
-        /// The views of the children.
-        children: Vec<usize>,
     },
-    /// A list that another transaction passed on, by its field of the root stream: it can go on to
-    /// sinks, but code does not read it.
-    Opaque(usize),
+    /// A list that a transaction passed on: a column, addressed by row, says which one it is ([`PassedList`]).
+    Passed {
+        /// The view of that column.
+        view: usize,
+    },
+}
+
+/// A list that came in, as a transaction that passes it on names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassedList {
+    /// The number among all lists that come in ([`incoming_lists`]).
+    pub number: usize,
+    /// The row of its root.
+    pub row: usize,
+}
+
+impl PassedList {
+    /// The bits of a word that hold the row; the others hold the number.
+    pub(crate) const ROW_BITS: u32 = 32;
+
+    /// Returns the list of a word.
+    pub fn of_word(word: u64) -> PassedList {
+        PassedList { number: (word >> Self::ROW_BITS) as usize, row: word as u32 as usize }
+    }
+}
+
+/// Returns all lists that come in with events, in the order of their numbers: the root stream and the field.
+pub fn incoming_lists(program: &Program) -> impl Iterator<Item = (StreamId, usize)> {
+    let roots = program.streams.iter_enumerated().filter(|&(stream, _)| is_arrow_root(program, stream));
+    roots.flat_map(|(id, stream)| {
+        let is_list = |f: &usize| stream.schema.fields[*f].scalar_type().is_none();
+        (0..stream.schema.fields.len()).filter(is_list).map(move |f| (id, f))
+    })
+}
+
+/// Returns whether the events of a stream come in as Arrow columns.
+fn is_arrow_root(program: &Program, stream: StreamId) -> bool {
+    match &program.streams[stream].origin {
+        Origin::Filter { .. } | Origin::Map { .. } => false,
+        Origin::Due(_) if program.wakes_within() => false,
+        given => given.is_given(),
+    }
 }
 
 /// The places of a stream's fields.
@@ -78,11 +117,11 @@ impl StreamLayout {
                 });
                 parent.derive(sources.collect())
             }
-            Origin::Due(_) if program.wakes_within() => {
-                StreamLayout::root(&program.streams[stream].schema, Format::Native)
+            _ if is_arrow_root(program, stream) => {
+                let before = incoming_lists(program).take_while(|&(root, _)| root != stream).count();
+                StreamLayout::root(&program.streams[stream].schema, Some(before))
             }
-            given if given.is_given() => StreamLayout::root(&program.streams[stream].schema, Format::Arrow),
-            _ => StreamLayout::root(&program.streams[stream].schema, Format::Native),
+            _ => StreamLayout::root(&program.streams[stream].schema, None),
         }
     }
 
@@ -91,12 +130,14 @@ impl StreamLayout {
         let first = |source: &FieldSource| match source {
             FieldSource::Scalar(column) => column.view == view,
             FieldSource::List { offsets, .. } => *offsets == view,
-            FieldSource::Opaque(_) => false,
+            FieldSource::Passed { view: column } => *column == view,
         };
         self.fields.iter().position(first).expect("a view belongs to a field")
     }
 
-    fn root(schema: &Schema, format: Format) -> StreamLayout {
+    /// Returns the layout of a root; `lists`: the number of its first list, where its events come in as Arrow columns.
+    fn root(schema: &Schema, mut lists: Option<usize>) -> StreamLayout {
+        let format = if lists.is_some() { Format::Arrow } else { Format::Native };
         let mut views = 0;
         let mut take = |count: usize| {
             views += count;
@@ -105,14 +146,13 @@ impl StreamLayout {
         let fields = schema
             .fields
             .iter()
-            .enumerate()
-            .map(|(f, field)| match (&field.ty, format) {
+            .map(|field| match (&field.ty, &mut lists) {
                 (FieldType::Scalar(_), _) => FieldSource::Scalar(ColumnSource { view: take(1), format, by: By::Row }),
-                (FieldType::List(item), Format::Arrow) => {
-                    let offsets = take(1);
-                    FieldSource::List { offsets, children: item.columns().iter().map(|_| take(1)).collect() }
+                (FieldType::List(item), Some(number)) => {
+                    *number += 1;
+                    FieldSource::List { number: *number - 1, offsets: take(1 + item.columns().len()) }
                 }
-                (FieldType::List(_), Format::Native) => FieldSource::Opaque(f),
+                (FieldType::List(_), None) => FieldSource::Passed { view: take(1) },
             })
             .collect();
         StreamLayout { fields, root_views: views, computed: Vec::new() }
@@ -144,11 +184,16 @@ pub enum OutputColumn {
     Field(usize),
     /// The input's list field, unchanged.
     List(usize),
+    /// The input's list field, unchanged, for code that reads it: a captured column says which list it is.
+    Passed(usize),
     /// A captured column.
     Captured(usize),
     /// The reason of the abort, from the verdict.
     Reason,
 }
+
+/// The type of a column that says which lists are passed on.
+pub const PASSED_TYPE: ColumnType = ColumnType { ty: Type::Int, nullable: false };
 
 /// The composition of a transaction's output stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,6 +210,15 @@ impl OutputPlan {
     fn capture(&mut self, ty: ColumnType) -> OutputColumn {
         self.captured.push(ty);
         OutputColumn::Captured(self.captured.len() - 1)
+    }
+
+    /// Returns the column of a list that is passed on; `full`: whether code reads it.
+    fn pass(&mut self, list: usize, full: bool) -> OutputColumn {
+        if !full {
+            return OutputColumn::List(list);
+        }
+        self.captured.push(PASSED_TYPE);
+        OutputColumn::Passed(self.captured.len() - 1)
     }
 }
 
@@ -187,7 +241,7 @@ pub fn committed_plan(program: &Program, id: TransactionId, wanted: bool) -> Out
     for (f, field) in program.streams[stream].schema.fields.iter().enumerate() {
         let passed = if transaction.committed.passes_event { Some(f) } else { passed_field(&returns, f) };
         let column = match (field.scalar_type(), passed) {
-            (None, Some(list)) => OutputColumn::List(list),
+            (None, Some(list)) => plan.pass(list, full),
             (Some(_), Some(same)) if !full => OutputColumn::Field(same),
             (Some(ty), _) => plan.capture(ty),
             (None, None) => unreachable!("analysis makes every returned list a list of the input"),
@@ -205,7 +259,7 @@ pub fn aborted_plan(program: &Program, id: TransactionId, wanted: bool) -> Outpu
     let width = transaction.schema.fields.len();
     for (f, field) in program.streams[transaction.aborted].schema.fields.iter().enumerate() {
         let column = match field.scalar_type() {
-            None => OutputColumn::List(f),
+            None => plan.pass(f, full),
             Some(_) if f < width && !full => OutputColumn::Field(f),
             Some(_) if f == width && !full => OutputColumn::Reason,
             Some(ty) => plan.capture(ty),
@@ -218,12 +272,13 @@ pub fn aborted_plan(program: &Program, id: TransactionId, wanted: bool) -> Outpu
 /// Returns the composition of `txn.emitted(name)`: scalars are always captured.
 pub fn emitted_plan(program: &Program, transaction: &Transaction, emit: usize, wanted: bool) -> OutputPlan {
     let stream = transaction.emits[emit].stream;
-    let mut plan = OutputPlan { wanted: wanted || feeds_code(program, stream), ..OutputPlan::default() };
+    let full = feeds_code(program, stream);
+    let mut plan = OutputPlan { wanted: wanted || full, ..OutputPlan::default() };
     let emits = emitted_records(&transaction.body, emit);
     for (f, field) in program.streams[stream].schema.fields.iter().enumerate() {
         let column = match field.scalar_type() {
             Some(ty) => plan.capture(ty),
-            None => OutputColumn::List(passed_list(&emits, f)),
+            None => plan.pass(passed_list(&emits, f), full),
         };
         plan.columns.push(column);
     }

@@ -31,7 +31,10 @@ mod window;
 pub use code::{Code, CompileError, JointCode, KeyCode, OperationCode, OperationsCode, PipelineCode, TransactionCode};
 pub use context::{AccessContext, AccessFn, Arena, Emissions, Garbage, PipelineFn, Produced};
 pub use groups::Groups;
-pub use layout::{By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, StreamLayout, feeds_code};
+pub use layout::{
+    By, ColumnSource, FieldSource, Format, OutputColumn, OutputPlan, PASSED_TYPE, PassedList, StreamLayout, feeds_code,
+    incoming_lists,
+};
 pub use marks::UndoMark;
 pub use native::{NativeColumn, resize_zeroed};
 pub use pipeline::{DeliveryKeys, KeySource, PipelineNode, PipelinePlan};

@@ -3,10 +3,9 @@
 //! A function that counts keeps its sums in two variables, which begin at 0 with each event. What is counted where is
 //! explicit in the program; a body without such points has no sums and pays nothing.
 
-use crate::body::{Body, FieldValue};
+use crate::body::{Body, List};
 use crate::context::AccessContext;
 use crate::helpers;
-use crate::layout::FieldSource;
 use crate::lower::{Lower, Val};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -126,15 +125,12 @@ impl Body<'_, '_> {
     /// Returns 16 bytes for each value of a list's elements, and the bytes of their texts.
     fn list_bytes(&mut self, field: usize) -> Value {
         let FieldType::List(item) = &self.event.schema.fields[field].ty else { unreachable!("analysis counts a list") };
-        let FieldValue::Source(FieldSource::List { children, .. }) = self.event.fields[field].clone() else {
-            unreachable!("analysis counts the elements of lists that come from a source")
-        };
-        let (first, end) = self.list_bounds(field);
+        let List { first, end, children } = self.list(field);
         let len = self.l.b.ins().isub(end, first);
-        let mut bytes = self.l.b.ins().imul_imm_s(len, 16 * children.len() as i64);
-        for (view, (_, ty)) in children.into_iter().zip(item.columns()) {
+        let mut bytes = self.l.b.ins().imul_imm_s(len, 16 * item.columns().len() as i64);
+        for (column, (_, ty)) in item.columns().into_iter().enumerate() {
             if matches!(ty.ty, Type::Str | Type::Bytes) {
-                let view = self.l.view_address(self.event.columns, view);
+                let view = self.l.view_address(children, column);
                 let texts = self.l.call_word(helpers::text_column_bytes as *const () as usize, &[view, first, end]);
                 bytes = self.l.b.ins().iadd(bytes, texts);
             }

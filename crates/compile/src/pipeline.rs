@@ -3,8 +3,8 @@
 //! stored for a stream that it reached.
 
 use crate::abi::OutputView;
-use crate::body::{Body, Element, Event, FieldValue, INPUT_COLUMNS};
-use crate::layout::StreamLayout;
+use crate::body::{Body, Element, Event, FieldValue, INPUT_COLUMNS, List};
+use crate::layout::{FieldSource, StreamLayout};
 use crate::limits::{Sums, expression_counts, fields_count};
 use crate::lower::{Constants, Lower, Val, constant, trusted};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -111,10 +111,15 @@ impl PipelineNode {
         self.columns.is_empty() && self.children.is_empty()
     }
 
+    /// Returns whether the list that a role runs over is one that came in with the event.
+    fn has_incoming(&self, over: Option<usize>) -> bool {
+        over.is_some_and(|list| matches!(self.layout.fields[list], FieldSource::List { .. }))
+    }
+
     fn key_source(&mut self, key: &Expr, over: Option<usize>) -> KeySource {
         match &key.node {
             Node::Field(field) if over.is_none() => KeySource::Field(*field),
-            Node::Element { column, .. } => KeySource::Element(*column),
+            Node::Element { column, .. } if self.has_incoming(over) => KeySource::Element(*column),
             Node::Const(value) if over.is_none() => KeySource::Constant(value.clone()),
             _ => {
                 self.keys.push((key.clone(), over));
@@ -306,7 +311,7 @@ impl<'a> Pipeline<'a, '_> {
     fn element_keys(&mut self, output: Value, column: usize, key: &Expr, list: usize) {
         let counts = self.body.l.load(output, offset_of!(OutputView, element_counts));
         let base = self.body.l.load(counts, 8 * column);
-        let (first, end) = self.body.list_bounds(list);
+        let List { first, end, children } = self.body.list(list);
         let number = self.body.l.b.declare_var(I64);
         let zero = self.body.l.int(0);
         self.body.l.b.def_var(number, zero);
@@ -318,7 +323,7 @@ impl<'a> Pipeline<'a, '_> {
         let more = self.body.l.compare(IntCC::SignedLessThan, child, end);
         self.body.l.b.ins().brif(more, start, &[], leave, &[]);
         self.body.l.b.switch_to_block(start);
-        self.body.elements[0] = Some(Element { list, child, number: at });
+        self.body.elements[0] = Some(Element { children, child, number: at });
         let value = self.body.expr(key);
         self.body.elements[0] = None;
         let place = self.body.l.b.ins().iadd(base, at);

@@ -8,6 +8,7 @@ mod groups;
 mod limits;
 mod nests;
 mod owners;
+mod passed_lists;
 mod rows;
 mod scans;
 mod selections;
@@ -46,6 +47,9 @@ pub fn adversarial() -> Vec<(&'static str, History)> {
         ("several transactions on each event", flows::several_on_each_event()),
         ("transactions that commit or abort as one", nests::all_or_none()),
         ("nests within what follows from one event", nests::crossed()),
+        ("lists that are passed on, over tables apart", passed_lists::opened(passed_lists::Run::Apart)),
+        ("lists that are passed on, over one table", passed_lists::opened(passed_lists::Run::Together)),
+        ("lists that are passed on in nests", passed_lists::opened(passed_lists::Run::Nested)),
         ("all rows of tables that change", scans::of_changes()),
         ("all rows within nests", scans::nested()),
         ("batches of a number of events", batches::counted()),

@@ -25,6 +25,7 @@ pub struct Task<'a> {
     pub name: String,
     pub inputs: Vec<StreamRef>,
     pub schema: &'a Schema,
+    /// A flag: whether it opens the lists of its events: those that come in.
     pub lists_open: bool,
     /// The field of event time that all inputs have.
     pub time: Option<usize>,

@@ -652,17 +652,6 @@ fn base_list() -> tidemill_model::FieldType {
 }
 
 #[test]
-fn lists_behind_a_transaction() {
-    let plan = |fill: fn(&mut Block)| {
-        base().transaction("first", [named("s")], |t| t).transaction("tx", [committed("first")], |t| t.body(fill))
-    };
-    let expected = ["transaction 'tx': the list ev.tags has been through a transaction and cannot be opened; \
-                     open it in the transaction that takes it from a source"];
-    refuse(plan(|b| b.for_each("tag", "tags", |_| {})), &expected);
-    refuse(plan(|b| b.require(length("tags").gt(0), "none")), &expected);
-}
-
-#[test]
 fn places_are_those_of_the_narrowest_part() {
     let span = |line| Span { line, column: 4, end_line: line, end_column: 9 };
     let plan = base().transaction("tx", [named("s")], |t| {

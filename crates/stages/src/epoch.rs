@@ -8,6 +8,7 @@ use crate::access::snapshot::SnapshotDue;
 use crate::digest::EpochDigest;
 use crate::due::DueCut;
 use crate::finish::answers::Answers;
+use crate::incoming::IncomingLists;
 use crate::input::Input;
 use crate::stream_state::{EventLog, PipelineState};
 use crate::tasks::{HandOver, Numbered};
@@ -172,6 +173,8 @@ pub struct Work {
     pub logs: TiVec<StreamId, Option<EventLog>>,
     /// The events of each input with their rows and verdicts, by input.
     pub inputs: TiVec<InputId, Input>,
+    /// The lists that came in with the events.
+    pub lists: IncomingLists,
     /// The transactions in position order. If the program cascades, access writes it.
     pub order: Vec<JointRun>,
     /// Texts and emissions from the workers' contexts; kept as long as captured columns may point into them.
@@ -180,7 +183,8 @@ pub struct Work {
 
 impl Work {
     fn clear(&mut self) {
-        let Work { pipelines, logs, inputs, order, produced } = self;
+        let Work { pipelines, logs, inputs, lists, order, produced } = self;
+        lists.clear();
         pipelines.iter_mut().for_each(PipelineState::clear);
         logs.iter_mut().flatten().for_each(EventLog::clear);
         inputs.iter_mut().for_each(Input::clear);
@@ -321,6 +325,7 @@ impl Epoch {
                 pipelines: code.pipelines.iter().map(|p| PipelineState::new(p.as_ref())).collect(),
                 logs: streams.keys().map(log).collect(),
                 inputs: wiring.inputs.iter().map(input).collect(),
+                lists: IncomingLists::new(wiring.lists.len()),
                 order: Vec::new(),
                 produced: Vec::new(),
             },

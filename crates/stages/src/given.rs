@@ -96,7 +96,7 @@ fn pick_input(machine: &Machine, epoch: &Epoch, id: InputId, outlet: Outlet) -> 
 /// Returns the captured column that holds each field of an output; none for a field that is not captured.
 pub fn captured_fields(plan: &OutputPlan) -> Vec<Option<usize>> {
     let captured = |column: &OutputColumn| match column {
-        OutputColumn::Captured(c) => Some(*c),
+        OutputColumn::Captured(c) | OutputColumn::Passed(c) => Some(*c),
         _ => None,
     };
     plan.columns.iter().map(captured).collect()

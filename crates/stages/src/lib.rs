@@ -17,6 +17,7 @@ pub mod finish;
 pub mod folded;
 pub mod gate;
 pub mod given;
+mod incoming;
 pub mod input;
 mod listed;
 pub mod machine;

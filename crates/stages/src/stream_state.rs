@@ -1,12 +1,13 @@
 //! An epoch's data about a stream's events beyond the input itself: the outputs of pipelines, and the events that
 //! transactions emitted to streams that code reads.
 
+use crate::incoming::IncomingLists;
 use crate::input::Identity;
 use crate::views::native_view;
 use crate::wiring::{InputEvent, InputId};
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
-use tidemill_compile::{AccessContext, NativeColumn, PipelineCode, PipelineNode, resize_zeroed};
-use tidemill_model::{ColumnType, Schema};
+use tidemill_compile::{AccessContext, NativeColumn, PASSED_TYPE, PipelineCode, PipelineNode, resize_zeroed};
+use tidemill_model::Schema;
 
 /// The output of a pipeline for one node.
 pub struct NodeOutput {
@@ -150,7 +151,7 @@ impl PipelineState {
 
 /// The events that transactions emitted to a stream that code reads, in order.
 pub struct EventLog {
-    /// The values of each scalar field of the stream's schema, by field (a list has a column that stays empty).
+    /// The values of each field of the stream's schema, by field; of a list, which one it is ([`tidemill_compile::PassedList`]).
     pub columns: Vec<NativeColumn>,
     /// Number of events.
     pub len: usize,
@@ -161,7 +162,7 @@ pub struct EventLog {
 impl EventLog {
     /// Makes an empty log for a stream of this schema.
     pub fn new(schema: &Schema) -> Self {
-        let ty = |f: &tidemill_model::Field| f.scalar_type().unwrap_or(ColumnType::required(tidemill_model::Type::Int));
+        let ty = |f: &tidemill_model::Field| f.scalar_type().unwrap_or(PASSED_TYPE);
         let columns = schema.fields.iter().map(|f| NativeColumn::new(ty(f))).collect();
         EventLog { columns, len: 0, owners: Vec::new() }
     }
@@ -194,16 +195,20 @@ impl EventLog {
     /// Appends an event whose values the caller sets, at the place that is returned.
     pub fn push_empty(&mut self) -> usize {
         self.columns.iter_mut().for_each(|column| column.ensure(self.len + 1));
-        // Only lists are looked up with their owner.
+        // Only answers to calls are looked up with their owner.
         self.owners.push(InputEvent { input: InputId::from(0), event: 0 });
         self.len += 1;
         self.len - 1
     }
 
-    /// Returns its columns as input columns, numbered as in the stream's layout (lists have none).
-    pub fn column_views(&mut self, schema: &Schema) -> Vec<ColumnView> {
-        let scalar = |(column, field): (_, &tidemill_model::Field)| field.scalar_type().map(|_| native_view(column));
-        self.columns.iter_mut().zip(&schema.fields).filter_map(scalar).collect()
+    /// Returns its columns as input columns, numbered as in the stream's layout. Those of lists have the address of the lists that
+    /// came in.
+    pub fn column_views(&mut self, schema: &Schema, lists: &IncomingLists) -> Vec<ColumnView> {
+        let view = |(column, field): (_, &tidemill_model::Field)| match field.scalar_type() {
+            Some(_) => native_view(column),
+            None => ColumnView { aux: lists.addresses().cast(), ..native_view(column) },
+        };
+        self.columns.iter_mut().zip(&schema.fields).map(view).collect()
     }
 }
 

@@ -1,7 +1,9 @@
 //! The program's fixed connections, numbered once: which code runs on which stream, and where its results go.
 
 use std::ops::Range;
-use tidemill_compile::{AccessFn, Code, DeliveryKeys, JointCode, OutputPlan, TransactionCode, feeds_code};
+use tidemill_compile::{
+    AccessFn, Code, DeliveryKeys, JointCode, OutputPlan, TransactionCode, feeds_code, incoming_lists,
+};
 use tidemill_plan::{Nesting, Origin, Program, StreamId, TransactionId, Waves};
 use typed_index_collections::{TiVec, ti_vec};
 
@@ -125,6 +127,8 @@ pub struct Wiring {
     pub lates: Vec<StreamId>,
     /// The streams whose events an epoch is given: the sources, then what is due, then late events that are inputs.
     pub given: Vec<StreamId>,
+    /// The lists that come in with them, by number ([`incoming_lists`]): the number of the stream among these, and the field.
+    pub lists: Vec<(usize, usize)>,
     /// A flag for each of these: whether code asks for the places of its events.
     pub asks_for_places: Vec<bool>,
     /// A flag: whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach
@@ -201,6 +205,8 @@ impl Wiring {
         let sources: Vec<StreamId> = program.streams.keys().filter(is_source).collect();
         let (dues, lates) = (program.dues(), program.lates());
         let given: Vec<StreamId> = sources.iter().chain(&dues).chain(&lates).copied().collect();
+        let number = |root| given.iter().position(|&stream| stream == root).expect("its events come in");
+        let lists = incoming_lists(program).map(|(root, field)| (number(root), field)).collect();
         let asks = |id: &InputId| program.transactions[inputs[*id].transaction].asks_for_place();
         let asks_for_places = given.iter().map(|&root| deliveries[root].iter().any(asks)).collect();
         let nests = program.transactions.keys().map(|root| NestWiring::of(program, root, &deliveries)).collect();
@@ -212,6 +218,7 @@ impl Wiring {
             joints_of,
             feeds_code: program.streams.keys().map(|s| feeds_code(program, s)).collect(),
             given,
+            lists,
             asks_for_places,
             sources,
             dues,

@@ -27,22 +27,19 @@ const EMISSION_BYTES: i64 = 256;
 /// The bytes that a value added to a window in a loop takes beside its text: at most two entries of a slice of floats.
 const WINDOW_ENTRY_BYTES: i64 = 112;
 
-/// The bytes for which a list that another transaction has passed on counts: its elements cannot be looked at.
-const OPAQUE_LIST_BYTES: i64 = 4096;
-
-/// Counts in a transaction's body. `lists_open`: whether its events come straight from sources.
-pub(super) fn count_body(body: &mut Vec<Stmt>, lists_open: bool, reasons: &mut Reasons) {
-    Counter { reasons, lists_open, around: Around::Nothing, innermost: None }.block(body);
+/// Counts in a transaction's body.
+pub(super) fn count_body(body: &mut Vec<Stmt>, reasons: &mut Reasons) {
+    Counter { reasons, around: Around::Nothing, innermost: None }.block(body);
 }
 
 /// Counts in the expression of a filter or map.
 pub(super) fn count_expression(expr: &mut Expr, reasons: &mut Reasons) {
-    Counter { reasons, lists_open: true, around: Around::Nothing, innermost: None }.expression(expr);
+    Counter { reasons, around: Around::Nothing, innermost: None }.expression(expr);
 }
 
 /// Counts in the fields of a map.
 pub(super) fn count_fields(fields: &mut [OutputField], reasons: &mut Reasons) {
-    Counter { reasons, lists_open: true, around: Around::Nothing, innermost: None }.fields(fields);
+    Counter { reasons, around: Around::Nothing, innermost: None }.fields(fields);
 }
 
 /// Takes the counts out of a body that must not abort.
@@ -86,7 +83,6 @@ enum Around {
 
 struct Counter<'a> {
     reasons: &'a mut Reasons,
-    lists_open: bool,
     around: Around,
     /// The innermost loop, where it is over a list.
     innermost: Option<LoopId>,
@@ -128,8 +124,7 @@ impl Counter<'_> {
                 block.push(self.count(Count::Memory(EMISSION_BYTES)));
                 for field in fields {
                     let count = match field {
-                        OutputField::List(list) if self.lists_open => Count::List(*list),
-                        OutputField::List(_) => Count::Memory(OPAQUE_LIST_BYTES),
+                        OutputField::List(list) => Count::List(*list),
                         OutputField::Value(Expr { node: Node::Field(text), ty }) if ty.ty.is_bytes() => {
                             Count::Text(*text)
                         }

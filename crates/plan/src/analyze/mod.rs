@@ -457,7 +457,6 @@ fn transaction_on(
                 name: &stream.name,
                 schema: &stream.schema,
                 event_time: stream.event_time,
-                lists_open: streams.starts_at_source(i),
                 is_late: matches!(streams.list[stream.root].origin, Origin::LateRoot(_)),
                 has_places: streams.list[stream.root].origin.has_places(),
             }

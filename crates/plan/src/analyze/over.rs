@@ -150,7 +150,7 @@ pub(super) fn lower(
             .hint("give it another name")
             .into());
     }
-    let mut scope = Scope::new(Site::Derived, &stream.schema, streams.starts_at_source(input));
+    let mut scope = Scope::new(Site::Derived, &stream.schema);
     let parts = parts(over, &mut scope)?;
     let rows = rows::of(over, &parts, kind, tables)?;
     let mut cells = Cells::new(kind, clock.ty, rows.is_some());

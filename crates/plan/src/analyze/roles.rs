@@ -74,35 +74,24 @@ impl RoleDraft {
 }
 
 /// Returns the roles of a transaction.
-pub(super) fn roles(
-    def: &TransactionDef,
-    event: &Schema,
-    lists_open: bool,
-    tables: &TiSlice<TableId, Table>,
-) -> Checked<Vec<RoleDraft>> {
+pub(super) fn roles(def: &TransactionDef, event: &Schema, tables: &TiSlice<TableId, Table>) -> Checked<Vec<RoleDraft>> {
     check_unique("role", def.roles.iter().map(|r| r.name.as_str()))?;
     let mut drafts = Vec::new();
     for role in &def.roles {
-        let draft = draft(role, event, lists_open, tables, &drafts)?;
+        let draft = draft(role, event, tables, &drafts)?;
         drafts.push(draft);
     }
     Ok(drafts)
 }
 
-fn draft(
-    def: &RoleDef,
-    event: &Schema,
-    lists_open: bool,
-    tables: &TiSlice<TableId, Table>,
-    earlier: &[RoleDraft],
-) -> Checked<RoleDraft> {
+fn draft(def: &RoleDef, event: &Schema, tables: &TiSlice<TableId, Table>, earlier: &[RoleDraft]) -> Checked<RoleDraft> {
     check_identifier("role", &def.name)?;
     let names = tables.iter().map(|t| t.name.as_str());
     let table = tables.position(|t| t.name == def.table);
     let table = table.ok_or_else(|| Fault::unknown("table", &def.table, names))?;
     check_defaults(def, &tables[table])?;
     let usage = vec![Usage::default(); earlier.len()];
-    let mut scope = Scope { tables, roles: earlier, usage, ..Scope::new(Site::Key, event, lists_open) };
+    let mut scope = Scope { tables, roles: earlier, usage, ..Scope::new(Site::Key, event) };
     if def.access == AccessDef::All {
         if !def.key.is_empty() || def.over.is_some() || def.each.is_some() {
             return Err(Fault::new(format!("role '{}' is rows of '{}', and has no key", def.name, def.table)));

@@ -58,8 +58,6 @@ pub(super) struct Scope<'a> {
     pub is_late: bool,
     /// A flag: whether they have places.
     pub has_places: bool,
-    /// A flag: whether the events come straight from sources. Others carry their lists unopened.
-    pub lists_open: bool,
     pub tables: &'a TiSlice<TableId, Table>,
     pub roles: &'a [RoleDraft],
     pub usage: Vec<Usage>,
@@ -72,14 +70,13 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// Makes a scope that sees the event alone.
-    pub fn new(site: Site, event: &'a Schema, lists_open: bool) -> Self {
+    pub fn new(site: Site, event: &'a Schema) -> Self {
         Scope {
             site,
             event,
             event_time: None,
             is_late: false,
             has_places: false,
-            lists_open,
             tables: TiSlice::from_ref(&[]),
             roles: &[],
             usage: Vec::new(),
@@ -91,14 +88,9 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the scope of a transaction's body.
-    pub fn body(
-        event: &'a Schema,
-        lists_open: bool,
-        tables: &'a TiSlice<TableId, Table>,
-        roles: &'a [RoleDraft],
-    ) -> Self {
+    pub fn body(event: &'a Schema, tables: &'a TiSlice<TableId, Table>, roles: &'a [RoleDraft]) -> Self {
         let usage = vec![Usage::default(); roles.len()];
-        Scope { tables, roles, usage, ..Scope::new(Site::Body, event, lists_open) }
+        Scope { tables, roles, usage, ..Scope::new(Site::Body, event) }
     }
 
     /// Drops what expressions recorded, for another pass over the same body.
@@ -122,10 +114,6 @@ impl<'a> Scope<'a> {
         let FieldType::List(item) = &field.ty else {
             return Err(Fault::new(format!("ev.{name} is {}, not a list", field.ty)));
         };
-        if !self.lists_open {
-            return Err(Fault::new(format!("the list ev.{name} has been through a transaction and cannot be opened"))
-                .hint("open it in the transaction that takes it from a source"));
-        }
         Ok((index, item))
     }
 

@@ -197,11 +197,6 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Returns whether the events of a stream come from a source without a transaction between.
-    pub fn starts_at_source(&self, id: StreamId) -> bool {
-        self.list[self.list[id].root].origin.is_of_source()
-    }
-
     /// Types and enters a named stream, with the streams that come with it.
     pub fn named(&mut self, index: usize, source: Option<SourceId>) -> Result<(), Unresolved> {
         let def = &self.plan.streams[index];
@@ -364,7 +359,7 @@ impl<'a> Streams<'a> {
 
     fn filter(&mut self, def: &StreamDef, input: StreamId, predicate: &Expr) -> Checked<()> {
         let stream = &self.list[input];
-        let mut scope = Scope::new(Site::Derived, &stream.schema, self.starts_at_source(input));
+        let mut scope = Scope::new(Site::Derived, &stream.schema);
         let mut predicate = scope.condition(predicate)?;
         limits::count_expression(&mut predicate, &mut scope.reasons);
         let reasons = scope.reasons.finish();
@@ -377,7 +372,7 @@ impl<'a> Streams<'a> {
     /// Types and enters a map.
     pub fn map(&mut self, def: &StreamDef, input: StreamId, record: &Record) -> Checked<()> {
         let stream = &self.list[input];
-        let mut scope = Scope::new(Site::Derived, &stream.schema, self.starts_at_source(input));
+        let mut scope = Scope::new(Site::Derived, &stream.schema);
         let mut outputs = Outputs::default();
         outputs.record(&mut scope, None, record)?;
         outputs.settle()?;

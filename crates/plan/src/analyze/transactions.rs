@@ -18,8 +18,6 @@ pub(super) struct Input<'a> {
     pub schema: &'a Schema,
     /// The field of event time, if all inputs have one in the same field.
     pub event_time: Option<usize>,
-    /// A flag: whether they come straight from sources.
-    pub lists_open: bool,
     /// A flag: whether some are late events, which hold another time than that of their position.
     pub is_late: bool,
     /// A flag: whether all have places.
@@ -31,8 +29,6 @@ pub(super) struct Given<'a> {
     pub name: &'a str,
     pub schema: &'a Schema,
     pub event_time: Option<usize>,
-    /// A flag: whether its events come straight from a source.
-    pub lists_open: bool,
     /// A flag: whether they are late events.
     pub is_late: bool,
     /// A flag: whether they have places.
@@ -68,8 +64,8 @@ pub(super) fn transaction(
     tables: &TiSlice<TableId, Table>,
     time: Option<PositionTime>,
 ) -> Checked<Draft> {
-    let drafts = roles(def, input.schema, input.lists_open, tables)?;
-    let mut scope = Scope::body(input.schema, input.lists_open, tables, &drafts);
+    let drafts = roles(def, input.schema, tables)?;
+    let mut scope = Scope::body(input.schema, tables, &drafts);
     let own_time = input.event_time.filter(|_| !input.is_late);
     scope.event_time = own_time.map(|field| PositionTime { field, shift: 0 });
     scope.event_time = time.or(scope.event_time);
@@ -90,7 +86,7 @@ pub(super) fn transaction(
     let loops = pass.loops;
 
     let Scope { locals, mut usage, mut reasons, .. } = scope;
-    limits::count_body(&mut body, input.lists_open, &mut reasons);
+    limits::count_body(&mut body, &mut reasons);
     found_by(&drafts, &mut usage);
     let mut roles: Vec<Role> =
         drafts.iter().zip(usage).map(|(draft, usage)| RoleDraft::clone(draft).finish(usage, &mut reasons)).collect();
@@ -198,8 +194,8 @@ pub(super) fn common<'a>(inputs: &[Given<'a>]) -> Checked<Input<'a>> {
     };
     let is_late = inputs.iter().any(|given| given.is_late);
     let has_places = inputs.iter().all(|given| given.has_places);
-    let mut input = Input { schema, event_time, lists_open: true, is_late, has_places };
-    for &Given { name, schema: other, event_time: time, lists_open, .. } in inputs {
+    let mut input = Input { schema, event_time, is_late, has_places };
+    for &Given { name, schema: other, event_time: time, .. } in inputs {
         if other != schema {
             return Err(Fault::new(format!("its inputs differ: '{first}' is {{{schema}}}, '{name}' is {{{other}}}"))
                 .hint("map them to one event class"));
@@ -207,7 +203,6 @@ pub(super) fn common<'a>(inputs: &[Given<'a>]) -> Checked<Input<'a>> {
         if time != event_time {
             input.event_time = None;
         }
-        input.lists_open &= lists_open;
     }
     Ok(input)
 }

@@ -124,11 +124,12 @@ impl Cascade<'_> {
         let code = pipeline_of(self.machine, stream);
         let schema = &self.machine.program.streams[stream].schema;
         let mut log = self.epoch.work.logs[stream].take().expect("a stream that is followed has a log");
-        let views = log.column_views(schema);
+        let views = log.column_views(schema, &self.epoch.work.lists);
         self.scratch.identity.ensure(log.len);
         let mut pipeline = std::mem::take(&mut self.epoch.work.pipelines[stream]);
         let view = root_view(&views, &self.scratch.identity);
-        pipeline.run(code, &mut self.scratch.context, &view, Some(&[place as u32]), 1, 0);
+        let elements = self.epoch.work.lists.count(schema, &log.columns, place..place + 1);
+        pipeline.run(code, &mut self.scratch.context, &view, Some(&[place as u32]), 1, elements);
         let mut arrived = Vec::new();
         for &id in &self.machine.wiring.deliveries[stream] {
             let wiring = &self.machine.wiring.inputs[id];
@@ -150,6 +151,7 @@ impl Cascade<'_> {
                 root_layout: &code.plan.nodes[0].layout,
                 node: &code.plan.nodes[wiring.node],
                 computed,
+                passed: &self.epoch.work.lists,
             };
             let machine = self.machine;
             let keys = &mut self.scratch.keys;
@@ -166,9 +168,9 @@ impl Cascade<'_> {
     /// Tells an input where the columns of its root are now: they have moved if events were emitted since it arrived.
     fn point(&mut self, id: InputId) {
         let &InputWiring { root, node, .. } = &self.machine.wiring.inputs[id];
-        let Work { logs, pipelines, inputs, .. } = &mut self.epoch.work;
+        let Work { logs, pipelines, inputs, lists, .. } = &mut self.epoch.work;
         let log = logs[root].as_mut().expect("a stream that is followed has a log");
-        let views = log.column_views(&self.machine.program.streams[root].schema);
+        let views = log.column_views(&self.machine.program.streams[root].schema, lists);
         let (_, computed) = computed_of(pipelines[root].nodes.get_mut(node));
         inputs[id].point(&views, &[], &computed);
     }

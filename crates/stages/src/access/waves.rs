@@ -36,7 +36,7 @@ pub fn run(machine: &Machine, environment: &dyn Environment, scratch: &mut Scrat
 fn arrive(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, stream: StreamId) {
     log_and_run(machine, scratch, epoch, stream);
     let mut log = epoch.work.logs[stream].take().expect("a stream that leads on has a log");
-    let views = log.column_views(&machine.program.streams[stream].schema);
+    let views = log.column_views(&machine.program.streams[stream].schema, &epoch.work.lists);
     let arrived = Arrived { arrays: None, natives: Some(&log.columns), views: &views, places: &[], events: log.len };
     deliver(machine, &mut scratch.keys, epoch, stream, &arrived);
     epoch.work.logs[stream] = Some(log);

@@ -100,10 +100,12 @@ pub fn log_and_run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, 
         let plan = outlet.plan(machine.input(event.at.input).code);
         log.push(&captured_fields(plan), event.columns(machine, epoch, outlet), event.place as usize, event.at);
     }
-    let views = log.column_views(&machine.program.streams[stream].schema);
+    let schema = &machine.program.streams[stream].schema;
+    let views = log.column_views(schema, &epoch.work.lists);
     scratch.identity.ensure(log.len);
     let view = root_view(&views, &scratch.identity);
     let code = pipeline_of(machine, stream);
-    epoch.work.pipelines[stream].run(code, &mut scratch.context, &view, None, log.len, 0);
+    let elements = epoch.work.lists.count(schema, &log.columns, 0..log.len);
+    epoch.work.pipelines[stream].run(code, &mut scratch.context, &view, None, log.len, elements);
     epoch.work.logs[stream] = Some(log);
 }

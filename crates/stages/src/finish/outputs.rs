@@ -166,8 +166,8 @@ impl<'a> OutputBuilder<'a> {
             }
             FieldSource::Scalar(c) => self.source_column(root, c.view, rows),
             FieldSource::List { offsets, .. } => self.source_column(root, *offsets, rows),
-            FieldSource::Opaque(f) => {
-                let origins: Vec<_> = rows.iter().map(|&r| self.list_origin(root, *f, r)).collect();
+            FieldSource::Passed { view } => {
+                let origins: Vec<_> = rows.iter().map(|&r| self.passed_list(root, *view, r as usize)).collect();
                 interleave_origins(&origins)
             }
         }
@@ -191,14 +191,9 @@ impl<'a> OutputBuilder<'a> {
     }
 
     /// Returns the place in its source of a list that transactions passed on: the array and the row.
-    fn list_origin(self, root: StreamId, field: usize, place: u32) -> (&'a ArrayRef, usize) {
-        let log = self.epoch.work.logs[root].as_ref().expect("a stream with opaque lists has a log");
-        let InputEvent { input, event } = log.owners[place as usize];
-        let (transaction, outlet) = outlet_of(&self.machine.program, root).expect("fed by a transaction");
-        debug_assert_eq!(self.machine.wiring.inputs[input].transaction, transaction);
-        let plan = outlet.plan(self.machine.input(input).code);
-        let OutputColumn::List(passed) = plan.columns[field] else { unreachable!("a list is passed, never computed") };
-        self.input_list(input, passed, event)
+    fn passed_list(self, root: StreamId, view: usize, place: usize) -> (&'a ArrayRef, usize) {
+        let log = self.epoch.work.logs[root].as_ref().expect("a stream with passed lists has a log");
+        self.epoch.work.lists.of(log.columns[self.field_of_view(root, view)].words()[place])
     }
 
     /// Returns the place in its source of a list field of an input's event.
@@ -210,7 +205,7 @@ impl<'a> OutputBuilder<'a> {
                 let batch = self.source_batch(wiring.root);
                 (batch.column(self.field_of_view(wiring.root, *offsets)), row)
             }
-            FieldSource::Opaque(f) => self.list_origin(wiring.root, *f, row as u32),
+            FieldSource::Passed { view } => self.passed_list(wiring.root, *view, row),
             FieldSource::Scalar(_) => unreachable!("a list is no scalar"),
         }
     }
@@ -309,6 +304,11 @@ impl<'a> OutputBuilder<'a> {
             OutputColumn::Field(same) => self.input_field(first, same, field, picked),
             OutputColumn::List(same) => {
                 let origins: Vec<_> = picked.iter().map(|p| self.input_list(p.at.input, same, p.at.event)).collect();
+                interleave_origins(&origins)
+            }
+            OutputColumn::Passed(c) => {
+                let word = |p: &Picked| p.columns(self.machine, self.epoch, outlet)[c].words()[p.place as usize];
+                let origins: Vec<_> = picked.iter().map(|p| self.epoch.work.lists.of(word(p))).collect();
                 interleave_origins(&origins)
             }
             OutputColumn::Captured(c) => self.captured(outlet, c, field, picked),

@@ -1,5 +1,6 @@
 //! From the events of an input to the keys of its roles, and from keys to rows.
 
+use crate::incoming::IncomingLists;
 use crate::input::Input;
 use crate::wiring::InputWiring;
 use arrow_array::cast::AsArray;
@@ -61,6 +62,8 @@ pub struct Fields<'a> {
     pub node: &'a PipelineNode,
     /// The node's computed columns, fields and keys.
     pub computed: &'a [NativeColumn],
+    /// The lists that transactions have passed on.
+    pub passed: &'a IncomingLists,
 }
 
 /// A key column, gathered from its place of origin.
@@ -114,7 +117,9 @@ pub fn resolve_roles(
             input.rows[r] = rows;
             continue;
         }
-        let mut gather = Gather { fields, input, role, events: events.clone(), elements, nulls: &mut scratch.nulls };
+        let first = role.over.map_or(0, |_| input.starts[r][events.start] as usize);
+        let events = events.clone();
+        let mut gather = Gather { fields, input, role, events, elements, first, nulls: &mut scratch.nulls };
         gather.nulls.clear();
         let columns: Vec<KeyValues<'_>> = wiring.keys.roles[r].iter().map(|key| gather.column(key, count)).collect();
         let columns: Vec<KeyColumn<'_>> = columns.iter().map(KeyValues::column).collect();
@@ -155,24 +160,32 @@ impl KeyValues<'_> {
 
 /// Returns the child rows of the elements of some events; extends the role's `starts`.
 fn elements_of(fields: &Fields<'_>, list: usize, input: &mut Input, role: usize, events: Range<usize>) -> Vec<u32> {
-    let offsets = source_list(fields, list).as_list::<i32>().value_offsets();
+    let field = list_field(fields, list);
+    let of_row = |row: usize| match (fields.arrays, fields.natives) {
+        (Some(arrays), _) => {
+            let offsets = arrays[field].as_list::<i32>().value_offsets();
+            offsets[row] as u32..offsets[row + 1] as u32
+        }
+        (None, Some(natives)) => fields.passed.elements(natives[field].words()[row]),
+        (None, None) => unreachable!("a root has columns"),
+    };
     let mut elements = Vec::new();
     let base = *input.starts[role].last().expect("starts begin with 0");
     for i in events {
-        let row = input.row(i);
-        elements.extend(offsets[row] as u32..offsets[row + 1] as u32);
+        elements.extend(of_row(input.row(i)));
         input.starts[role].push(base + elements.len() as u32);
     }
     elements
 }
 
-/// Returns the Arrow array of a list field of the input's stream.
-fn source_list<'a>(fields: &Fields<'a>, list: usize) -> &'a ArrayRef {
-    let FieldSource::List { offsets, .. } = &fields.node.layout.fields[list] else {
-        unreachable!("analysis refuses roles over lists that a transaction passed on")
-    };
-    let field = fields.root_layout.field_of_view(*offsets);
-    &fields.arrays.expect("lists are read of sources only")[field]
+/// Returns the field of the root that a list field of the input's stream is.
+fn list_field(fields: &Fields<'_>, list: usize) -> usize {
+    match &fields.node.layout.fields[list] {
+        FieldSource::List { offsets: view, .. } | FieldSource::Passed { view } => {
+            fields.root_layout.field_of_view(*view)
+        }
+        FieldSource::Scalar(_) => unreachable!("a list is no scalar"),
+    }
 }
 
 struct Gather<'a, 'b> {
@@ -181,6 +194,8 @@ struct Gather<'a, 'b> {
     role: &'b Role,
     events: Range<usize>,
     elements: Option<Vec<u32>>,
+    /// The number of elements of the events before these.
+    first: usize,
     nulls: &'b mut Vec<bool>,
 }
 
@@ -193,7 +208,7 @@ impl<'a> Gather<'a, '_> {
                 let native = &self.fields.computed[*column];
                 let (start, end) = match &self.elements {
                     None => (self.events.start, self.events.end),
-                    Some(_) => (0, count),
+                    Some(_) => (self.first, self.first + count),
                 };
                 self.native(native, start..end)
             }
@@ -228,9 +243,9 @@ impl<'a> Gather<'a, '_> {
     fn element(&mut self, column: usize) -> KeyValues<'a> {
         let elements = self.elements.take().expect("an element key belongs to a role over a list");
         let list = self.role.over.expect("an element key belongs to a role over a list");
-        let array = source_list(self.fields, list).as_list::<i32>().values();
-        let FieldSource::List { offsets, .. } = &self.fields.node.layout.fields[list] else { unreachable!() };
-        let root_field = self.fields.root_layout.field_of_view(*offsets);
+        let root_field = list_field(self.fields, list);
+        let arrays = self.fields.arrays.expect("keys of lists that were passed on are computed");
+        let array = arrays[root_field].as_list::<i32>().values();
         let tidemill_model::FieldType::List(item) = &self.fields.root_schema.fields[root_field].ty else {
             unreachable!("the role runs over a list")
         };

@@ -17,7 +17,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use std::ops::Range;
 use tidemill_compile::abi::ColumnView;
-use tidemill_compile::{NativeColumn, PipelineCode};
+use tidemill_compile::{FieldSource, NativeColumn, PipelineCode, StreamLayout};
 use tidemill_model::FieldType;
 use tidemill_plan::StreamId;
 use typed_index_collections::{TiSlice, TiVec};
@@ -49,6 +49,7 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     let events = batch.num_rows();
     scratch.identity.ensure(events);
     batch_views(batch, schema, &mut scratch.views);
+    note_lists(machine, epoch, source, batch, &scratch.views);
     let mut pipeline = std::mem::take(&mut epoch.work.pipelines[root]);
     let view = root_view(&scratch.views, &scratch.identity);
     let elements = if code.run.is_some() { element_count(batch, schema) } else { 0 };
@@ -69,6 +70,26 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     // Inputs have its address, which stays.
     epoch.input.sources[source].places = places;
     scratch.views = views;
+}
+
+/// Notes where the lists of a stream's events are, for transactions that they are passed on to.
+fn note_lists(machine: &Machine, epoch: &mut Epoch, source: usize, batch: &RecordBatch, views: &[ColumnView]) {
+    let root = machine.wiring.given[source];
+    for (number, &(_, field)) in machine.wiring.lists.iter().enumerate().filter(|(_, (given, _))| *given == source) {
+        let FieldSource::List { offsets, .. } = root_layout(machine, root).fields[field] else {
+            unreachable!("it is a list that comes in")
+        };
+        let FieldType::List(item) = &machine.program.streams[root].schema.fields[field].ty else {
+            unreachable!("it is a list")
+        };
+        let views = &views[offsets..=offsets + item.columns().len()];
+        epoch.work.lists.set(number, batch.column(field), views);
+    }
+}
+
+/// Returns the layout of a root.
+fn root_layout(machine: &Machine, root: StreamId) -> &StreamLayout {
+    &pipeline_of(machine, root).plan.nodes[0].layout
 }
 
 /// The events of a root.
@@ -117,6 +138,7 @@ pub fn deliver(machine: &Machine, keys: &mut KeyScratch, epoch: &mut Epoch, root
             root_layout: &code.plan.nodes[0].layout,
             node: &code.plan.nodes[wiring.node],
             computed,
+            passed: &epoch.work.lists,
         };
         let events = 0..input.len;
         resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, events.clone(), keys);

@@ -77,10 +77,7 @@ pub(super) fn join(
     let clocks: Vec<Clock> = carried.iter().map(|(s, time)| Clock::of(Some(*time), &streams.list[*s].schema)).collect();
     let time = clocks[0].ty.expect("a position has a time");
     let reach = Reach::of(&of.bound, time)?;
-    let schemas = [carried[0].0, carried[1].0].map(|stream| {
-        let lists_open = streams.starts_at_source(stream);
-        (streams.list[stream].schema.clone(), lists_open)
-    });
+    let schemas = [carried[0].0, carried[1].0].map(|stream| streams.list[stream].schema.clone());
     let sides = Sides::of(def, of, &schemas, time)?;
     let definition = definition::join(OfJoin {
         plan: streams.plan(),

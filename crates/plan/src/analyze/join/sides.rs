@@ -77,8 +77,8 @@ struct Named {
 }
 
 impl Sides {
-    /// Checks what is declared. Of each side: its schema, and whether its lists can be opened.
-    pub fn of(def: &TransactionDef, of: &JoinDef, inputs: &[(Schema, bool); 2], time: Type) -> Checked<Sides> {
+    /// Checks what is declared, given the schema of each side.
+    pub fn of(def: &TransactionDef, of: &JoinDef, inputs: &[Schema; 2], time: Type) -> Checked<Sides> {
         let right = of.right.clone().unwrap_or_default();
         check_identifier("side of a join", &of.left)?;
         match (&of.right, of.how) {
@@ -100,10 +100,10 @@ impl Sides {
         let mut right = side(RIGHT, &right, is_outer || of.how == JoinHow::Left, is_outer);
         for named in named(&def.body) {
             let (side, schema) =
-                if named.side == left.name { (&mut left, &inputs[0].0) } else { (&mut right, &inputs[1].0) };
+                if named.side == left.name { (&mut left, &inputs[0]) } else { (&mut right, &inputs[1]) };
             side.use_field(&named, schema).map_err(|fault| fault.at(named.span))?;
         }
-        for (side, (schema, _)) in [&mut left, &mut right].into_iter().zip(inputs) {
+        for (side, schema) in [&mut left, &mut right].into_iter().zip(inputs) {
             side.fields.sort_by_key(|(name, _)| schema.index_of(name));
             side.name_column();
         }
@@ -286,7 +286,7 @@ fn plain(text: &str) -> impl Iterator<Item = char> + '_ {
 }
 
 /// Returns the parts of the key.
-fn key(of: &JoinDef, inputs: &[(Schema, bool); 2]) -> Checked<Vec<Part>> {
+fn key(of: &JoinDef, inputs: &[Schema; 2]) -> Checked<Vec<Part>> {
     if of.on.is_empty() {
         return Err(Fault::new("the join has no key").hint("say on=\"id\", or on=(\"id\", \"seller\")"));
     }
@@ -311,8 +311,8 @@ fn key(of: &JoinDef, inputs: &[(Schema, bool); 2]) -> Checked<Vec<Part>> {
     Ok(parts)
 }
 
-fn key_part(value: &Expr, (schema, lists_open): &(Schema, bool), side: &str) -> Checked<ColumnType> {
-    let mut scope = Scope::new(Site::Derived, schema, *lists_open);
+fn key_part(value: &Expr, schema: &Schema, side: &str) -> Checked<ColumnType> {
+    let mut scope = Scope::new(Site::Derived, schema);
     let typed = scope.expression(value)?.ty;
     let at = |fault: Fault| fault.at(value.span);
     check_column_type("the key", typed.ty).map_err(at)?;
