@@ -92,7 +92,7 @@ class Bank:
         """Kills a run when some of what it took is in the log, and most of the input is not done."""
         command = [sys.executable, "-m", "tidemill", "run", "bank.py", "--state", state, *arguments]
         half = (self.folder / "transfers.csv").read_bytes().count(b"\n") / 2
-        is_logged = lambda: any(p.stat().st_size > 3000 for p in self.folder.glob(f"{state}/log/*.log"))
+        is_logged = lambda: any(p.stat().st_size > 6000 for p in self.folder.glob(f"{state}/log/*.log"))
         for _ in range(3):
             process = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE)
             until(lambda process=process: process.poll() is not None or is_logged(), pause=0.002)

@@ -6,7 +6,9 @@ use crate::workloads::ledger;
 use arrow_array::RecordBatch;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,16 +16,19 @@ use tidemill_connect::{source_options, standard_connectors};
 use tidemill_io::Source;
 use tidemill_runtime::{DurabilityOptions, Proving};
 
+/// Syncs that are measured of each kind, one after the other, before those of the other kind; and how often.
+const BLOCK: usize = 40;
+const ROUNDS: usize = 50;
 /// Events of a batch whose compression is taken for that of the input.
 const COMPRESSED: usize = 1 << 16;
 
-/// Measures the disk: syncs of little and of much.
+/// Measures the disk: syncs of little and of much; and, in turn, what a sync of a few records takes at the end of a file that
+/// grows with them, and within one that has zeros there, as the log has.
 pub fn disk(folder: &Path) {
     let path = folder.join("disk");
     let per_second = |bytes: usize| {
-        let mut file = std::fs::File::create(&path).expect("a file that can be made");
-        // Some disks compress, so the bytes are noise.
-        let noise: Vec<u8> = (0..bytes).map(|i| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect();
+        let mut file = File::create(&path).expect("a file that can be made");
+        let noise = noise(bytes);
         let (start, mut syncs) = (Instant::now(), 0.0);
         while start.elapsed().as_secs_f64() < 1.0 {
             file.write_all(&noise).expect("room");
@@ -34,7 +39,43 @@ pub fn disk(folder: &Path) {
     };
     let (little, much) = (per_second(4 << 10), per_second(1 << 20));
     println!("disk: {little:.0} syncs/s of 4 KiB, {much:.0} of 1 MiB");
+    for bytes in [400, 1 << 10, 4 << 10] {
+        let [grows, filled] = placed(&path, bytes);
+        println!(
+            "  a sync of {bytes} bytes, median of {}: {grows:.0} us where the file grows, {filled:.0} us on zeros",
+            ROUNDS * BLOCK
+        );
+    }
     std::fs::remove_file(path).expect("our own file");
+}
+
+/// Returns bytes that no disk compresses.
+fn noise(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect()
+}
+
+/// Returns the median microseconds of a write with its sync at the end of a file, and within zeros.
+fn placed(path: &Path, bytes: usize) -> [f64; 2] {
+    let (noise, ends) = (noise(bytes), bytes * ROUNDS * BLOCK);
+    let files = [path.with_extension("grows"), path.with_extension("filled")];
+    let opened = files.each_ref().map(|path| File::create(path).expect("a file that can be made"));
+    for at in (0..ends).step_by(4 << 10) {
+        opened[1].write_all_at(&[0; 4 << 10], at as u64).expect("room");
+    }
+    opened[1].sync_all().expect("a sync");
+    let mut taken = [Vec::new(), Vec::new()];
+    for place in 0..ROUNDS {
+        for (file, taken) in opened.iter().zip(&mut taken) {
+            for at in (place * BLOCK..(place + 1) * BLOCK).map(|at| at * bytes) {
+                let start = Instant::now();
+                file.write_all_at(&noise, at as u64).expect("room");
+                file.sync_data().expect("a sync");
+                taken.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+    }
+    files.iter().for_each(|path| std::fs::remove_file(path).expect("our own file"));
+    taken.map(|taken| median(&taken))
 }
 
 /// Measures the log by value, with events from memory; then by offset, with events from a CSV file.

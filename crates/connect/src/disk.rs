@@ -15,13 +15,14 @@ pub struct Disk;
 impl Storage for Disk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
         let mut options = OpenOptions::new();
-        options.read(true).append(how != Open::Read);
+        options.read(true).append(!matches!(how, Open::Read | Open::InPlace));
         match how {
             Open::Read | Open::Append => {}
             Open::AppendOrCreate => _ = options.create(true),
             Open::CreateNew => _ = options.create_new(true),
+            Open::InPlace => _ = options.create(true).write(true),
         }
-        Ok(Box::new(OnDisk(options.open(path)?)))
+        Ok(Box::new(OnDisk { file: options.open(path)?, how }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -143,17 +144,26 @@ fn try_lock(file: &fs::File) -> io::Result<bool> {
     }
 }
 
-struct OnDisk(fs::File);
+struct OnDisk {
+    file: fs::File,
+    how: Open,
+}
 
 impl File for OnDisk {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        (&self.0).write_all(bytes)
+        assert_ne!(self.how, Open::InPlace, "it would be written wherever the last write ended");
+        (&self.file).write_all(bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert_eq!(self.how, Open::InPlace, "the system appends what is written to other files, whatever the offset");
+        self.file.write_all_at(bytes, offset)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < into.len() {
-            match self.0.read_at(&mut into[done..], offset + done as u64) {
+            match self.file.read_at(&mut into[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -164,23 +174,23 @@ impl File for OnDisk {
     }
 
     fn map(&self) -> io::Result<Option<Box<dyn Mapped>>> {
-        Ok(Map::of(&self.0)?.map(|map| Box::new(map) as Box<dyn Mapped>))
+        Ok(Map::of(&self.file)?.map(|map| Box::new(map) as Box<dyn Mapped>))
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn identity(&self) -> io::Result<Option<(u64, u64)>> {
-        Ok(Some(inode(&self.0.metadata()?)))
+        Ok(Some(inode(&self.file.metadata()?)))
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.file.set_len(length)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 }
 

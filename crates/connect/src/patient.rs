@@ -9,6 +9,7 @@
 //! gets no descriptor has done nothing, so it is tried again as it was.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -195,6 +196,15 @@ impl File for PatientFile {
                 Err(error)
             })
         })
+    }
+
+    /// It does not wait: what is written over cannot be put back before another attempt.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn fill(&self, range: Range<u64>) -> io::Result<()> {
+        self.file.fill(range)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -59,6 +59,8 @@ pub enum Bug {
     SilentSinkSyncs,
     /// The log is not synced.
     LogUnsynced,
+    /// Zeros are written ahead of a record from where the log is durable on, over the records that wait for a sync.
+    LogFillsUnsynced,
     /// A record says that data is durable before the data is synced.
     LogMarksUnsynced,
     /// A record's check is not verified.

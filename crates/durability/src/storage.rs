@@ -16,10 +16,14 @@
 //! `StorageFull`). The caller adds the name of the file.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
+/// Zeros written at once. Where a page cache keeps what one write gave as one piece, however large, each sync of a few bytes of
+/// it goes through all of it.
+const ZEROS: &[u8] = &[0; 4096];
 
 /// A file system: names and directories.
 pub trait Storage: Send + Sync {
@@ -72,10 +76,25 @@ pub trait Storage: Send + Sync {
 }
 
 /// An open file. Several threads may call the methods. An append and a sync may run concurrently, and the sync then
-/// covers the bytes that were appended before it began; two appends may not.
+/// covers the bytes that were appended before it began; two appends may not. Nor may two other writes.
 pub trait File: Send + Sync {
     /// Writes all of `bytes` at the end. After an error the file may have any part of them.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`, which is at most the length, over what stands there, and beyond the end. Only for
+    /// a file that is open for that ([`Open::InPlace`]). After an error any part of them may stand there.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes zeros over all that stands in a range, which begins at most at the end, as [`File::write_at`] does.
+    fn fill(&self, range: Range<u64>) -> io::Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let page = (at + 1).next_multiple_of(ZEROS.len() as u64).min(range.end);
+            self.write_at(at, &ZEROS[..(page - at) as usize])?;
+            at = page;
+        }
+        Ok(())
+    }
 
     /// Reads from `offset` until `into` is full or the file ends; returns the number of bytes read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
@@ -107,7 +126,7 @@ pub trait Mapped: Send + Sync {
     fn bytes(&self) -> &[u8];
 }
 
-/// The mode in which a file is opened. Except with the first, it can be read and appended to.
+/// The mode in which a file is opened. Except with the first and the last, it can be read and appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
     /// The file is opened for reading, and must exist.
@@ -118,6 +137,8 @@ pub enum Open {
     AppendOrCreate,
     /// The file is created, and must not exist.
     CreateNew,
+    /// The file is created if it is missing, and can be read and written at any place, not appended to.
+    InPlace,
 }
 
 /// An entry of a directory.

@@ -189,6 +189,10 @@ impl File for Held {
         read_only()
     }
 
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        read_only()
+    }
+
     fn truncate(&self, _: u64) -> io::Result<()> {
         read_only()
     }

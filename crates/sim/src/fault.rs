@@ -10,7 +10,7 @@ pub enum Fault {
     Refused(ErrorKind),
     /// The call fails after it took effect: a time-out whose answer was lost.
     Applied(ErrorKind),
-    /// An append writes half of its bytes and fails; any other call is refused.
+    /// An append or another write writes half of its bytes and fails; any other call is refused.
     Half(ErrorKind),
     /// A sync fails, and the bytes that it should have made durable never become durable, though reads still see
     /// them: as on Linux when dirty pages cannot be written. Any other call is refused.
@@ -62,6 +62,8 @@ pub enum Operation {
     SyncDirectory,
     Lock,
     Append,
+    WriteAt,
+    Fill,
     ReadAt,
     Length,
     Truncate,
@@ -69,6 +71,11 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Returns whether it writes bytes into a file.
+    pub(crate) fn gives_bytes(self) -> bool {
+        matches!(self, Operation::Append | Operation::WriteAt | Operation::Fill)
+    }
+
     /// Returns whether it changes the disk, so that a power cut before it differs from one after it.
     pub fn writes(self) -> bool {
         !matches!(self, Operation::Look | Operation::List | Operation::ReadAt | Operation::Length)
@@ -92,7 +99,7 @@ impl Call {
             faults.extend([Fault::CutBefore, Fault::CutAfter, Fault::Applied(ErrorKind::TimedOut)]);
         }
         match self.operation {
-            Operation::Append => faults.push(Fault::Half(ErrorKind::StorageFull)),
+            _ if self.operation.gives_bytes() => faults.push(Fault::Half(ErrorKind::StorageFull)),
             Operation::Sync => faults.push(Fault::Dropped(ErrorKind::Other)),
             _ => {}
         }

@@ -4,9 +4,10 @@ use crate::fault::{Fault, Operation};
 use crate::storage::{State, leave};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidemill_durability::{File, Lock};
+use tidemill_durability::{File, Lock, Open};
 use tidemill_histories::Random;
 
 use crate::world::{Contents, Id, Node};
@@ -17,7 +18,7 @@ pub(crate) struct SimFile {
     pub life: u64,
     pub id: Id,
     pub path: PathBuf,
-    pub writable: bool,
+    pub how: Open,
 }
 
 impl SimFile {
@@ -28,10 +29,27 @@ impl SimFile {
     ) -> io::Result<T> {
         let state = &mut *self.state.lock();
         let fault = state.enter(self.life, operation, &self.path)?;
-        if !self.writable {
+        if self.how == Open::Read {
             return Err(ErrorKind::PermissionDenied.into());
         }
         body(state, fault).and_then(|result| leave(fault, result))
+    }
+
+    /// Writes what there is room for, at `offset`; none: at the end.
+    fn put(&self, operation: Operation, offset: Option<u64>, bytes: &[u8]) -> io::Result<()> {
+        self.write(operation, |state, fault| {
+            let room = state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.world.bytes()));
+            let contents = self.contents(state);
+            let at = offset.map_or(contents.seen.len(), |offset| usize::try_from(offset).unwrap_or(usize::MAX));
+            if at > contents.seen.len() {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            let fits = (contents.seen.len() - at).saturating_add(usize::try_from(room).unwrap_or(usize::MAX));
+            let fits = bytes.len().min(fits);
+            let written = if matches!(fault, Some(Fault::Half(_))) { fits / 2 } else { fits };
+            contents.write(at, &bytes[..written]);
+            if fits < bytes.len() { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+        })
     }
 
     fn contents<'a>(&self, state: &'a mut State) -> &'a mut Contents {
@@ -41,14 +59,18 @@ impl SimFile {
 
 impl File for SimFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        self.write(Operation::Append, |state, fault| {
-            let used = state.world.bytes();
-            let room = state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
-            let fits = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            let written = if matches!(fault, Some(Fault::Half(_))) { fits / 2 } else { fits };
-            self.contents(state).append(&bytes[..written]);
-            if fits < bytes.len() { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
-        })
+        assert_ne!(self.how, Open::InPlace, "it is written in its places");
+        self.put(Operation::Append, None, bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(matches!(self.how, Open::Read | Open::InPlace), "it is appended to");
+        self.put(Operation::WriteAt, Some(offset), bytes)
+    }
+
+    fn fill(&self, range: Range<u64>) -> io::Result<()> {
+        let zeros = vec![0; usize::try_from(range.end - range.start).map_err(|_| ErrorKind::StorageFull)?];
+        self.put(Operation::Fill, Some(range.start), &zeros)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

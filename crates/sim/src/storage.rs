@@ -44,7 +44,7 @@ impl State {
         self.off = matches!(fault, Some(Fault::CutBefore | Fault::CutAfter));
         if let Some(fault) = fault
             && !fault.is_done()
-            && !(operation == Operation::Append && matches!(fault, Fault::Half(_)))
+            && !(operation.gives_bytes() && matches!(fault, Fault::Half(_)))
             && !(operation == Operation::Sync && matches!(fault, Fault::Dropped(_)))
         {
             return fault.outcome().map(|()| None);
@@ -232,10 +232,10 @@ impl Storage for SimStorage {
                 (Some(_), Open::CreateNew) => return Err(ErrorKind::AlreadyExists.into()),
                 (Some(Node::File(id)), _) => *id,
                 (None, Open::Read | Open::Append) => return Err(ErrorKind::NotFound.into()),
-                (None, Open::AppendOrCreate | Open::CreateNew) => state.world.create(&path),
+                (None, Open::AppendOrCreate | Open::CreateNew | Open::InPlace) => state.world.create(&path),
             };
             let (life, state) = (state.life, self.0.clone());
-            Ok(Box::new(SimFile { state, life, id, path: path.clone(), writable: how != Open::Read }) as Box<dyn File>)
+            Ok(Box::new(SimFile { state, life, id, path: path.clone(), how }) as Box<dyn File>)
         })
     }
 

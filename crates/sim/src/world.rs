@@ -60,7 +60,11 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub fn append(&mut self, bytes: &[u8]) {
-        self.change(Change::Write { at: self.seen.len(), bytes: bytes.to_vec() });
+        self.write(self.seen.len(), bytes);
+    }
+
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.change(Change::Write { at, bytes: bytes.to_vec() });
     }
 
     pub fn truncate(&mut self, length: usize) {

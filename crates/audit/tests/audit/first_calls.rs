@@ -403,10 +403,12 @@ fn calls_that_the_gate_held_at_a_crash_wait_for_the_tick() {
     let (crashed, before) = killed_after_calls();
     let logs: Vec<_> = crashed.files().into_iter().filter(|(path, _)| path.starts_with("state/log")).collect();
     let (log, whole) = logs.last().expect("it has a log");
+    // Zeros follow its records.
+    let records = whole.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     let mut random = Random::new(1);
     let (mut held, mut found) = (0, false);
     // An entry of the log has the calls, and those after it nothing but what passes.
-    for bytes in (1..20).map(|part| whole.len() - part * 40 - random.below(40)) {
+    for bytes in (1..20).map(|part| records - part * 40 - random.below(40)) {
         let ([early, late], replayed) = goes_on_after(&crashed, log, bytes as u64, before, Planted::default());
         assert_eq!(early, replayed, "after {bytes} bytes of the log a call ran before the tick");
         held += late;

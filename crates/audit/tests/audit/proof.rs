@@ -316,7 +316,8 @@ fn segments(machine: &SimStorage) -> Vec<Segment> {
     let files = machine.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
     let segment = |(path, bytes): (PathBuf, Vec<u8>)| {
         let (mut records, mut at) = (Vec::new(), SEGMENT_HEADER);
-        while at < bytes.len() {
+        // Zeros may follow the records.
+        while bytes[at..].iter().any(|&byte| byte != 0) {
             let size = (RECORD_HEADER + word(&bytes, at + 16) as usize).next_multiple_of(8);
             records.push((at, size));
             at += size;

@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// The number of bytes after which a new segment begins.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
+/// The most zeros that are written ahead of the records at once.
+const AHEAD_BYTES_MAX: u64 = 256 << 10;
+/// A write of more bytes is not given zeros to lie on: its records are worth a sync that changes the file's length.
+const LIES_ON_ZEROS_MAX: usize = 64 << 10;
+
 /// The result of a write.
 #[derive(Debug)]
 pub enum Written {
@@ -31,6 +36,10 @@ pub struct Log {
     segments: Vec<Segment>,
     file: Box<dyn File>,
     segment_bytes: u64,
+    /// The length of the file: zeros stand after the records.
+    length: u64,
+    /// A flag: whether there is room for zeros ahead of the records.
+    fills: bool,
     /// Records that are not in the file yet.
     pushed: Vec<u8>,
     /// The end position of the records in the file.
@@ -74,6 +83,7 @@ impl Log {
     ) -> Result<Log, StateError> {
         let file = start(&*storage, &directory, &next, tail).map_err(NotStarted::into_error)?;
         let end = next.base + tail.len() as u64;
+        let length = next.offset(end);
         segments.push(next);
         let mut log = Log {
             storage,
@@ -81,6 +91,8 @@ impl Log {
             segments,
             file,
             segment_bytes: SEGMENT_BYTES,
+            length,
+            fills: true,
             pushed: Vec::new(),
             written: end,
             durable: end,
@@ -204,20 +216,55 @@ impl Log {
             return Ok(Written::All);
         }
         self.check_held()?;
-        match self.file.append(&self.pushed) {
+        let offset = self.last().offset(self.written);
+        let end = offset + self.pushed.len() as u64;
+        self.fill_ahead(end)?;
+        match self.file.write_at(offset, &self.pushed) {
             Ok(()) => {
                 self.written += self.pushed.len() as u64;
+                self.length = self.length.max(end);
                 self.pushed.clear();
                 Ok(Written::All)
             }
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                let length = self.last().offset(self.written);
-                match self.file.truncate(length) {
-                    Ok(()) => Ok(Written::Full(error)),
-                    Err(error) => Err(self.lose(format!("what was written in part cannot be cut off: {error}"))),
-                }
+                self.cut(offset)?;
+                Ok(Written::Full(error))
             }
             Err(error) => Err(self.lose(format!("a write failed: {error}"))),
+        }
+    }
+
+    /// Writes zeros where a small write up to `end` and those after it will stand, as many as the segment has bytes. So
+    /// a sync of them changes neither the length of the file nor its blocks, which would take the file system a sync of
+    /// its own. They need not be durable, and a reader takes them for a torn tail. Without room the file grows with its records.
+    fn fill_ahead(&mut self, end: u64) -> Result<(), StateError> {
+        let until = (end + end.min(AHEAD_BYTES_MAX)).min(self.segment_bytes);
+        if end <= self.length || until <= end || !self.fills || self.pushed.len() > LIES_ON_ZEROS_MAX {
+            return Ok(());
+        }
+        let planted = self.planted.is(Bug::LogFillsUnsynced);
+        let from = if planted { self.last().offset(self.durable) } else { self.length };
+        match self.file.fill(from..until) {
+            Ok(()) => {
+                self.length = until;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.fills = false;
+                self.cut(self.length)
+            }
+            Err(error) => Err(self.lose(format!("a write failed: {error}"))),
+        }
+    }
+
+    /// Cuts off zeros, and what was written in part.
+    fn cut(&mut self, length: u64) -> Result<(), StateError> {
+        match self.file.truncate(length) {
+            Ok(()) => {
+                self.length = length;
+                Ok(())
+            }
+            Err(error) => Err(self.lose(format!("what follows the records cannot be cut off: {error}"))),
         }
     }
 
@@ -249,6 +296,10 @@ impl Log {
         if !self.pushed.is_empty() || self.durable < self.written || self.last().base == self.written {
             return Ok(());
         }
+        let end = self.last().offset(self.written);
+        if end < self.length {
+            self.cut(end)?;
+        }
         let next = Segment {
             log: self.last().log,
             number: self.last().number + 1,
@@ -260,6 +311,8 @@ impl Log {
         match start(&*self.storage, &self.directory, &next, &[]) {
             Ok(file) => {
                 self.file = file;
+                self.length = next.offset(next.base);
+                self.fills = true;
                 self.segments.push(next);
                 Ok(())
             }
@@ -351,9 +404,9 @@ fn start(storage: &dyn Storage, directory: &Path, segment: &Segment, tail: &[u8]
     let new = path.with_extension("new");
     let failed = |error| StateError::Io { file: path.clone(), action: "written", error };
     let fill = || -> io::Result<Box<dyn File>> {
-        let file = storage.open(&new, Open::AppendOrCreate)?;
+        let file = storage.open(&new, Open::InPlace)?;
         file.truncate(0)?;
-        file.append(&[&segment.header(), tail].concat())?;
+        file.write_at(0, &[&segment.header(), tail].concat())?;
         file.sync()?;
         Ok(file)
     };

@@ -166,6 +166,30 @@ fn garbage_and_zeros_behind_the_end_are_cut() {
 }
 
 #[test]
+fn syncs_of_small_records_seldom_find_another_length() {
+    let storage = machine(4);
+    let mut log = create(&storage).expect("a disk without faults");
+    let mut lengths = std::collections::BTreeSet::new();
+    for epoch in 1..=2_000 {
+        append(&mut log, epoch..=epoch).expect("a disk without faults");
+        lengths.extend(segments(&storage).pop().map(|(_, bytes)| bytes.len()));
+    }
+    // Doubled up to 256 KiB, and then by as much.
+    let bytes = log.position() as usize;
+    assert!(lengths.len() <= 16, "{lengths:?} for {bytes} bytes");
+    let length = *lengths.last().expect("there is a file");
+    assert!(length <= 2 * (bytes + 64) && length - bytes <= 300_000, "{length} for {bytes} bytes");
+    // A large write grows the file as it is.
+    log.push(2_001, &[7; 100_000]);
+    assert!(matches!(log.write().expect("there is room"), Written::All));
+    log.push(2_002, &[7; 400_000]);
+    assert!(matches!(log.write().expect("there is room"), Written::All));
+    log.sync().expect("a disk without faults");
+    let end = 64 + log.position() as usize;
+    assert_eq!(segments(&storage).pop().map(|(_, bytes)| bytes.len()), Some(end));
+}
+
+#[test]
 fn a_missing_segment_is_named() {
     for number in 1..=2 {
         let storage = small_log();

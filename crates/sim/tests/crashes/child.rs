@@ -11,6 +11,7 @@ use crate::support::{Subject, with_all_sinks};
 use crate::trial::{Expected, Setting, Whole, checkpoint_events, process};
 use std::env::var;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
@@ -166,7 +167,7 @@ impl Ending {
 
 impl Storage for Ending {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
-        if matches!(how, Open::AppendOrCreate | Open::CreateNew) {
+        if matches!(how, Open::AppendOrCreate | Open::CreateNew | Open::InPlace) {
             self.write();
         }
         let lies = self.lies_about(path);
@@ -237,6 +238,16 @@ impl File for EndingFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         self.ending.write();
         self.file.append(bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.ending.write();
+        self.file.write_at(offset, bytes)
+    }
+
+    fn fill(&self, range: Range<u64>) -> io::Result<()> {
+        self.ending.write();
+        self.file.fill(range)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

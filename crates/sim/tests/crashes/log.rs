@@ -131,8 +131,9 @@ const REFUSED: &[&str] = &["is damaged"];
 #[test]
 fn bugs_planted_in_the_log_are_found() {
     const SEEDS: u64 = 3_000;
-    let bugs: [(Bug, &[&str]); 7] = [
+    let bugs: [(Bug, &[&str]); 8] = [
         (Bug::LogUnsynced, LOST),
+        (Bug::LogFillsUnsynced, &["is damaged", "is the last epoch, and", "it goes on after"]),
         (Bug::LogMarksUnsynced, REFUSED),
         (Bug::LogUnchecked, ANOTHER),
         (Bug::LogKeepsTornTail, REFUSED),
