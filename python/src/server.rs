@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_server::{
-    ClientCertificates, JwtOptions, Launch, Limits, PlainMetric, ServeOptions, TlsFiles, WithoutCertificate,
+    ClientCertificates, JwtOptions, Launch, Limits, PlainMetric, ServeOptions, TlsFiles, TraceOptions,
+    WithoutCertificate,
 };
 
 /// A server.
@@ -93,6 +94,7 @@ pub fn serve(
     clients: Option<(PathBuf, bool)>,
     jwt: Option<(PathBuf, String, String)>,
     insecure: bool,
+    traces: Option<(String, f64)>,
     limits: GivenLimits,
     launch: Option<GivenLaunch>,
 ) -> PyResult<Server> {
@@ -105,7 +107,8 @@ pub fn serve(
     });
     let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, clients });
     let jwt = jwt.map(|(keys, issuer, audience)| JwtOptions { keys, issuer, audience });
-    let options = ServeOptions { host, port, postgres_port, users, jwt, tls, insecure, limits };
+    let traces = traces.map(|(url, share)| TraceOptions { url, share });
+    let options = ServeOptions { host, port, postgres_port, users, jwt, tls, insecure, traces, limits };
     let started = py.detach(|| tidemill_server::Server::start_with(served, options, launch_of(launch)));
     let server = started.map_err(|error| error_of(py, "RunError", (error.to_string(),)))?;
     Ok(Server { server, session })

@@ -178,14 +178,15 @@ def serve(
     clients: tuple[str, bool] | None,
     jwt: tuple[str, str, str] | None,
     insecure: bool,
+    traces: tuple[str, float] | None,
     limits: Mapping[str, float],
     launch: tuple[str, list[str], dict[str, str]] | None,
 ) -> NativeServer:
     """Serves a session. ``tls``: the files of a certificate and its key. ``clients``: the file of the authorities of
     clients, and whether each client needs a certificate. ``jwt``: the file of keys, the issuer, the audience.
-    ``limits``: those of ``serving.Limits`` by name. ``launch``: what processes of queries are started with. Raises
-    ``RunError``."""
-    return _native.serve(session, host, port, postgres_port, users, tls, clients, jwt, insecure, limits, launch)
+    ``traces``: the URL of a collector, and the share of calls that are traced. ``limits``: those of ``serving.Limits``
+    by name. ``launch``: what processes of queries are started with. Raises ``RunError``."""
+    return _native.serve(session, host, port, postgres_port, users, tls, clients, jwt, insecure, traces, limits, launch)
 
 
 def answer_queries_with(answered: Callable[..., object], prepare: Callable[[int], None], memory_max: int) -> None:

@@ -145,6 +145,7 @@ def serve(
     clients: tuple[str, bool] | None,
     jwt: tuple[str, str, str] | None,
     insecure: bool,
+    traces: tuple[str, float] | None,
     limits: Mapping[str, float],
     launch: tuple[str, list[str], dict[str, str]] | None,
     /,

@@ -813,6 +813,8 @@ class App:
         jwt_audience: str | None = None,
         insecure: bool = False,
         telemetry: bool = False,
+        traces: str | None = None,
+        traces_share: float = 1.0,
         quiet: bool = False,
         **options: Any,
     ) -> RunSummary:
@@ -825,8 +827,8 @@ class App:
         ``start``, and the limits of ``Session.serve``. With ``users``, a file that ``tidemill user`` writes, everybody
         is asked who he is. With ``tls_cert`` and ``tls_key``, a certificate and its key in PEM, all that is sent is
         encrypted. Addresses that other machines reach need both, unless ``insecure`` allows them without. ``telemetry``
-        sends what the server counts by OpenTelemetry. Raises what ``start`` raises, and ``RunError`` where the address
-        cannot be served, or where OpenTelemetry's SDK is missing.
+        sends what the server counts by OpenTelemetry, ``traces`` spans of calls (``Session.serve``). Raises what
+        ``start`` raises, and ``RunError`` where the address cannot be served, or where OpenTelemetry's SDK is missing.
 
         With ``tls_client_ca``, the certificates of authorities, a client's certificate says which of the users it is by
         its common name; ``tls_client="required"`` refuses clients without. With ``jwt_keys``, a JWKS, JWTs of
@@ -847,6 +849,8 @@ class App:
             jwt_audience,
             insecure,
             telemetry,
+            traces,
+            traces_share,
         )
         return serve(self, place, quiet, options)
 

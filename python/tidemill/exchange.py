@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import decimal
+import importlib
 import json
 import math
+import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -125,13 +127,22 @@ class Events:
 
 def call(procedure: str, fields: Mapping[str, Any], key: str | None, durable: bool) -> Request:
     """To call a transaction, perhaps with a key."""
-    own = {} if key is None else {"Idempotency-Key": _header(key)}
+    own = _span() if key is None else {"Idempotency-Key": _header(key), **_span()}
     return _post(f"/call/{quote(procedure, safe='')}{'' if durable else '?durable=false'}", _json(fields), own)
 
 
 def calls() -> Request:
     """To make many calls, each a :func:`line` of the body, which goes on."""
     return Request("POST", "/calls", None, {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"})
+
+
+def _span() -> dict[str, str]:
+    """The headers that say the span in which this thread or task is, where OpenTelemetry is in use."""
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    carrier: dict[str, str] = {}
+    importlib.import_module("opentelemetry.propagate").inject(carrier)
+    return {name: value for name, value in carrier.items() if name in ("traceparent", "tracestate")}
 
 
 def line(procedure: str, fields: Mapping[str, Any], key: str | None, durable: bool) -> bytes:
@@ -141,6 +152,8 @@ def line(procedure: str, fields: Mapping[str, Any], key: str | None, durable: bo
         said["durable"] = False
     if key is not None:
         said["idempotency_key"] = _header(key)
+    if parent := _span().get("traceparent"):
+        said["traceparent"] = parent
     return _json(said) + b"\n"
 
 

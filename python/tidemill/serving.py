@@ -125,6 +125,8 @@ class Place:
     jwt_audience: str | None
     insecure: bool
     telemetry: bool
+    traces: str | None
+    traces_share: float
 
 
 def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> RunSummary:
@@ -150,6 +152,8 @@ def serve(app: App, place: Place, quiet: bool, options: Mapping[str, Any]) -> Ru
                 jwt_audience=place.jwt_audience,
                 insecure=place.insecure,
                 telemetry=place.telemetry,
+                traces=place.traces,
+                traces_share=place.traces_share,
                 **asdict(limits),
             )
             with served as server:

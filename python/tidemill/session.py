@@ -305,6 +305,8 @@ class Session:
         jwt_audience: str | None = None,
         insecure: bool = False,
         telemetry: bool = False,
+        traces: str | None = None,
+        traces_share: float = 1.0,
         **limits: float,
     ) -> Server:
         """Serves the session over HTTP, on any free port unless one is given; use it in a ``with`` block.
@@ -316,7 +318,9 @@ class Session:
         serve``, such as ``calls_max=100`` or ``query_seconds_max=5`` (docs/server.md#limits). Raises ``RunError`` where
         the address cannot be served: one that other machines reach needs users and a certificate, or ``insecure=True``.
         With ``telemetry``, what the server counts is sent by OpenTelemetry, to where its environment variables say;
-        ``RunError`` where its SDK is missing.
+        ``RunError`` where its SDK is missing. With ``traces``, the URL of a collector of OpenTelemetry, the spans of
+        calls are sent there: of those whose clients keep their trace, and of ``traces_share`` of the others
+        (docs/server.md#traces).
 
         With ``tls_client_ca``, the certificates of authorities, a client's certificate says which of the users it is by
         its common name; ``tls_client="required"`` refuses clients without. With ``jwt_keys``, a JWKS, JWTs of
@@ -353,6 +357,7 @@ class Session:
             clients,
             jwt,
             insecure,
+            None if traces is None else (traces, traces_share),
             asdict(wanted),
             query_process.launch(),
         )

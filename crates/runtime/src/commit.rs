@@ -14,7 +14,7 @@ use crate::pipeline::Pipeline;
 use crate::records::Records;
 use crate::release::{Backlog, Results, ToRelease};
 use crate::report::Report;
-use crate::session::calls::When;
+use crate::session::calls::{Way, When};
 use crate::session::link::Link;
 use crate::session::retries::Retries;
 use parking_lot::Mutex;
@@ -83,6 +83,7 @@ impl DurableCommit {
 struct Pending {
     results: Box<Results>,
     answers: Vec<Arc<Answers>>,
+    way: Way,
 }
 
 /// The parts that a committer is made from.
@@ -293,7 +294,8 @@ impl Committer {
             tables: std::mem::take(&mut epoch.accessed.tables),
             has_snapshot: epoch.accessed.has_snapshot,
         });
-        let mut pending = Pending { results, answers: std::mem::take(&mut epoch.finished.answers) };
+        let mut pending =
+            Pending { results, answers: std::mem::take(&mut epoch.finished.answers), way: Way::of(&epoch.times) };
         if !self.on.failure.is_set() {
             self.retries.finish(number, &pending.answers);
             // A worker has told them, unless there were some of an epoch before.
@@ -342,6 +344,7 @@ impl Committer {
             let mut pending = durable.pending.pop_front().expect("just looked at");
             self.on.control.vitals.stage(Stage::Log).add(now.saturating_sub(pending.results.reached), 1);
             pending.results.reached = now;
+            pending.way.durable = Some(now);
             self.pass_on(pending);
         }
     }
@@ -380,6 +383,6 @@ fn answer(pending: &mut Pending, on: &Shared, link: Option<&Arc<Link>>, retries:
 /// Gives the outcomes of an epoch's calls to the callers that want them now. A replay answers nobody.
 fn tell(pending: &Pending, link: Option<&Arc<Link>>, when: When) {
     if let Some(link) = link.filter(|_| !pending.results.replayed) {
-        link.answer(pending.results.number, &pending.answers, when);
+        link.answer(pending.results.number, &pending.answers, pending.way, when);
     }
 }

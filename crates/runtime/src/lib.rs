@@ -39,7 +39,7 @@ pub use live::{Contention, HotRow, Live, LiveEpoch};
 pub use options::{EpochSize, Options};
 pub use records::epoch_record_schema;
 pub use run::{ActorName, Run};
-pub use session::calls::{Answered, Procedure, Reply, ReplyTo, RequestKey, TakeOutcomes, When};
+pub use session::calls::{Answered, Procedure, Reply, ReplyTo, RequestKey, TakeOutcomes, Way, When};
 pub use session::error::SessionError;
 pub use session::follow::{Followed, Follower, Slow};
 pub use session::link::SentSource;

@@ -6,6 +6,7 @@
 use crate::agenda::unread;
 use crate::options::Options;
 use crate::pace::{Most, Pace};
+use crate::session::calls::Way;
 use crate::session::link::Link;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -93,6 +94,7 @@ impl Pipeline {
         prepare(&self.machine, scratch, &mut epoch);
         self.access.list_ahead(&epoch);
         epoch.times.prepare = self.environment.now() - start;
+        epoch.times.began = start;
         self.tasks.prepared(worker, epoch);
     }
 
@@ -116,7 +118,8 @@ impl Pipeline {
     fn finish(&self, scratch: &mut Scratch, mut epoch: Box<Epoch>) -> Box<Epoch> {
         let start = self.environment.now();
         finish(&self.machine, scratch, &mut epoch);
-        epoch.times.finish = self.environment.now() - start;
+        epoch.times.ended = self.environment.now();
+        epoch.times.finish = epoch.times.ended - start;
         let times = &epoch.times;
         epoch.finished.idle = self.tasks.finished(times.prepare + times.access + times.finish);
         self.access.learn(&epoch);
@@ -198,7 +201,7 @@ impl StageWorker {
                 let epoch = pipeline.finish(scratch, epoch);
                 // A replay answers nobody.
                 if let Some(link) = link.as_ref().filter(|_| !epoch.input.replayed && !pipeline.failure.is_set()) {
-                    link.answer_early(epoch.number, &epoch.finished.answers);
+                    link.answer_early(epoch.number, &epoch.finished.answers, Way::of(&epoch.times));
                 }
                 if !finished.as_ref().is_some_and(|finished| finished.send(epoch)) {
                     return self.leave();

@@ -11,11 +11,12 @@ use crate::http::{CLOSING, OVER, body};
 use crate::identity::Identity;
 use crate::shared::Shared;
 use crate::shares::Client;
+use crate::traces::Parent;
 use crate::turns::Turn;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -57,11 +58,12 @@ pub async fn one(
         Ok(when) => when,
         Err(why) => return Said::error(StatusCode::BAD_REQUEST, &why).answer(),
     };
+    let parent = parent(shared, request.headers());
     let object = match body(shared, request).await {
         Ok(object) => object,
         Err(refused) => return refused,
     };
-    match make(shared, name, &object, Wanted { key, when }, &Turn::single(client)) {
+    match make(shared, name, &object, Wanted { key, when, parent }, &Turn::single(client)) {
         Ok(reply) => said(reply.await).answer(),
         Err(said) => said.answer(),
     }
@@ -77,6 +79,11 @@ pub fn key(shared: &Shared, identity: &Identity, request: &Request<Incoming>) ->
         Ok(key) => Ok(key.map(|key| RequestKey::new(identity.name(), key, shared.session.time_of_key()))),
         Err(_) => wrong("the Idempotency-Key is not of visible ASCII"),
     }
+}
+
+/// Returns the span in which a client makes a request, where calls are traced.
+fn parent(shared: &Shared, headers: &HeaderMap) -> Option<Parent> {
+    shared.calls.traces().and_then(|_| Parent::of_headers(headers))
 }
 
 /// Returns the words for a key that is not taken.
@@ -128,8 +135,8 @@ fn make(
 /// Returns the response to a call that was made.
 fn said(reply: Result<Reply, RecvError>) -> Said {
     match reply {
-        Ok(Reply { kind: ReplyKind::Committed, body }) => Said::new(StatusCode::OK, body),
-        Ok(Reply { kind: ReplyKind::Aborted, body }) => Said::new(StatusCode::CONFLICT, body),
+        Ok(Reply { kind: ReplyKind::Committed, body, .. }) => Said::new(StatusCode::OK, body),
+        Ok(Reply { kind: ReplyKind::Aborted, body, .. }) => Said::new(StatusCode::CONFLICT, body),
         Ok(Reply { kind: ReplyKind::Refused(why), .. }) => refused(why),
         Err(_) => Said::error(StatusCode::SERVICE_UNAVAILABLE, OVER),
     }
@@ -158,6 +165,8 @@ struct Line<'a> {
     #[serde(borrow)]
     idempotency_key: Option<Cow<'a, str>>,
     durable: Option<bool>,
+    #[serde(borrow)]
+    traceparent: Option<Cow<'a, str>>,
 }
 
 /// The fate of a line of a request: a call whose reply is awaited, or a response without a call.
@@ -246,7 +255,7 @@ impl Caller {
         if self.shared.stopping.load(Ordering::Acquire) {
             return Made::Said(Said::later(CLOSING));
         }
-        let Line { call, fields, idempotency_key, durable } = match serde_json::from_slice(line) {
+        let Line { call, fields, idempotency_key, durable, traceparent } = match serde_json::from_slice(line) {
             Ok(line) => line,
             Err(error) => {
                 let why = format!("{error}; give {{\"call\": \"...\", \"fields\": {{...}}}}");
@@ -258,7 +267,10 @@ impl Caller {
         }
         let key = idempotency_key.map(|key| RequestKey::new(identity.name(), &key, self.shared.session.time_of_key()));
         let when = when_of(durable.unwrap_or(true));
-        let made = make(&self.shared, &call, fields.get().as_bytes(), Wanted { key, when }, &self.turn);
+        // A call without a span of its own is in that of the request.
+        let own = self.shared.calls.traces().and_then(|_| Parent::read(&traceparent?));
+        let wanted = Wanted { key, when, parent: own.or_else(|| parent(&self.shared, &self.head.headers)) };
+        let made = make(&self.shared, &call, fields.get().as_bytes(), wanted, &self.turn);
         made.map_or_else(Made::Said, Made::Waits)
     }
 }

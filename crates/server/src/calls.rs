@@ -21,6 +21,7 @@
 
 use crate::caller::SentEvents;
 use crate::shares::{Client, Share, Shares, Who};
+use crate::traces::{Parent, Trace, Traces};
 use crate::turns::{Queued, Turn, Turns};
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
@@ -53,6 +54,8 @@ pub struct Reply {
     pub kind: ReplyKind,
     /// A JSON object.
     pub body: Vec<u8>,
+    /// The trace of the call, if it has one; it ends with the reply.
+    pub _trace: Option<Box<Trace>>,
 }
 
 /// The outcome of a call.
@@ -86,6 +89,7 @@ pub struct Calls {
     next: Mutex<Next>,
     turns: Arc<Waiters>,
     places: Shares,
+    traces: Option<Arc<Traces>>,
     /// Calls so far that were made, and that were refused because too many were under way.
     pub made: AtomicU64,
     /// Calls so far that were refused because too many were under way.
@@ -111,6 +115,8 @@ pub struct Wanted {
     pub key: Option<RequestKey>,
     /// The moment at which the reply is sent: after the call, or once it is durable.
     pub when: When,
+    /// The span in which the client makes it, if it says so.
+    pub parent: Option<Parent>,
 }
 
 /// The calls that wait for their turn.
@@ -188,6 +194,7 @@ struct Waiting {
     place: Share,
     /// The time at which the request came.
     since: Instant,
+    trace: Option<Box<Trace>>,
 }
 
 /// The form in which a request wants its reply, with the channel for it.
@@ -201,6 +208,8 @@ enum To {
 pub struct Made {
     answered: Answered,
     at: usize,
+    /// The trace of the call, if it has one; it ends with the reply.
+    _trace: Option<Box<Trace>>,
 }
 
 impl Made {
@@ -217,7 +226,7 @@ impl Made {
 
 impl Calls {
     /// Makes the calls of a session; `places` limits those that are under way at a time.
-    pub fn new(session: Arc<Session>, places: Shares) -> Calls {
+    pub fn new(session: Arc<Session>, places: Shares, traces: Option<Arc<Traces>>) -> Calls {
         let named = |procedure: Procedure| {
             let transaction = &session.engine().program().transactions[procedure.transaction];
             Named {
@@ -237,6 +246,7 @@ impl Calls {
             next: Mutex::new(Next { free, ..Next::default() }),
             session,
             places,
+            traces,
             made: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
@@ -260,6 +270,11 @@ impl Calls {
     /// Returns the time at which a call with a key is made now.
     pub fn time_of_key(&self) -> SystemTime {
         self.session.time_of_key()
+    }
+
+    /// Returns the traces, if calls are traced.
+    pub fn traces(&self) -> Option<&Arc<Traces>> {
+        self.traces.as_ref()
     }
 
     /// Returns the number of calls under way.
@@ -302,7 +317,7 @@ impl Calls {
         self: &Arc<Self>,
         procedure: usize,
         object: &[u8],
-        Wanted { key, when }: Wanted,
+        Wanted { key, when, parent }: Wanted,
         turn: &Turn,
         to: To,
     ) -> Result<(), Refused> {
@@ -318,7 +333,9 @@ impl Calls {
             return Err(Refused::Busy);
         };
         let now = Instant::now();
-        let waiting = Waiting { to, client: turn.client.clone(), place, since: now };
+        let name = &self.procedures[procedure].name;
+        let trace = self.traces.as_ref().and_then(|traces| traces.begin(name, turn.client.by, parent, now));
+        let waiting = Waiting { to, client: turn.client.clone(), place, since: now, trace };
         let mut next = self.next.lock();
         if self.turns.turns.lock().may_go(turn, procedure, now) {
             let added = self.add(&mut next, turn, (procedure, when), object, (key, waiting));
@@ -466,9 +483,10 @@ impl Calls {
             let Named { procedure, sent, text, taken, .. } = &self.procedures[place];
             let events = sent.whole(events, waiting.iter().map(|waiting| &waiting.client));
             let waiting = Mutex::new(waiting.into_iter().map(Some).collect());
-            let (text, turns, taken, sent) = (text.clone(), self.turns.clone(), taken.clone(), Instant::now());
-            let reply = ReplyTo { to: Arc::new(Sent { text, procedure: place, turns, taken, sent, waiting }), when };
+            let (text, turns, taken, at) = (text.clone(), self.turns.clone(), taken.clone(), Instant::now());
             let (session, procedure) = (self.session.clone(), *procedure);
+            let sent = Sent { session: session.clone(), text, procedure: place, turns, taken, sent: at, waiting };
+            let reply = ReplyTo { to: Arc::new(sent), when };
             return Some(Unsent { session, procedure, events, keys, lines, reply });
         }
     }
@@ -556,6 +574,7 @@ impl Drop for Sending {
 
 /// The requests that wait for calls that were sent together. They learn that the run is over when this is dropped.
 struct Sent {
+    session: Arc<Session>,
     text: Arc<ReplyText>,
     /// The place of their procedure.
     procedure: usize,
@@ -576,15 +595,19 @@ impl TakeOutcomes for Sent {
         let is_text = |waiting: &Waiting| matches!(waiting.to, To::Text(_));
         let mut replies = waiting.iter().any(is_text).then(|| self.text.replies(&answered).into_iter());
         let now = Instant::now();
-        for (at, Waiting { to, place, since, .. }) in waiting.into_iter().enumerate() {
+        for (at, Waiting { to, place, since, mut trace, .. }) in waiting.into_iter().enumerate() {
+            if let Some(trace) = &mut trace {
+                let now = (Instant::now(), self.session.now());
+                trace.answered(answered.epoch, answered.outcomes()[at], answered.way, now);
+            }
             self.taken.add(now.saturating_duration_since(since).as_nanos() as u64, 1);
             // One who has the reply may call again.
             drop(place);
             let reply = replies.as_mut().and_then(Iterator::next);
             // The request may have gone.
             match to {
-                To::Text(to) => _ = to.send(reply.expect("each call has a reply")),
-                To::Columns(to) => _ = to.send(Made { answered: answered.clone(), at }),
+                To::Text(to) => _ = to.send(Reply { _trace: trace, ..reply.expect("each call has a reply") }),
+                To::Columns(to) => _ = to.send(Made { answered: answered.clone(), at, _trace: trace }),
             }
         }
     }
@@ -711,10 +734,10 @@ impl ReplyText {
                     body.extend_from_slice(b",\"seen\":{}");
                     ReplyKind::Aborted
                 }
-                Outcome::Refused(why) => return Reply { kind: ReplyKind::Refused(why), body },
+                Outcome::Refused(why) => return Reply { kind: ReplyKind::Refused(why), body, _trace: None },
             };
             body.extend_from_slice(format!(",\"epoch\":{}}}\n", answered.epoch).as_bytes());
-            Reply { kind, body }
+            Reply { kind, body, _trace: None }
         };
         answered.outcomes().iter().map(reply).collect()
     }

@@ -9,6 +9,7 @@ use crate::follow::NotRead;
 use crate::identity::Identity;
 use crate::listen::{Accepted, Listen};
 use crate::patient::Patient;
+use crate::percent::decoded;
 use crate::pieces::NoBody;
 use crate::served::Served;
 use crate::shared::Shared;
@@ -245,21 +246,6 @@ fn parts(path: &str) -> Option<Vec<String>> {
     let mut kept = kept.into_iter();
     parts.retain(|_| kept.next().expect("one for each"));
     Some(parts)
-}
-
-fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || (rest.next()? as char).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        bytes.push((high * 16 + low) as u8);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// Answers whether the server lives, or can do its work.

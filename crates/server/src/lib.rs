@@ -33,6 +33,7 @@ mod listen;
 mod metrics;
 mod openapi;
 mod patient;
+mod percent;
 mod pieces;
 mod postgres;
 mod queries;
@@ -45,6 +46,7 @@ mod shares;
 mod slots;
 mod socket;
 mod tls;
+mod traces;
 mod turns;
 mod unique;
 mod users;
@@ -84,6 +86,8 @@ use tidemill_runtime::Session;
 use tls::Tls;
 pub use tls::{ClientCertificates, TlsError, TlsFiles, WithoutCertificate};
 use tokio::sync::watch;
+use traces::Traces;
+pub use traces::{TraceError, TraceOptions};
 pub use users::{JwtError, JwtOptions, Rights, User, Users, UsersError};
 use users::{Tokens, UsersFile};
 
@@ -110,6 +114,8 @@ pub struct ServeOptions {
     /// A flag: whether it may listen at an address that other machines reach although it has no users or no
     /// certificate.
     pub insecure: bool,
+    /// The collector to which traces of calls are sent, if they are.
+    pub traces: Option<TraceOptions>,
     /// Limits.
     pub limits: Limits,
 }
@@ -125,6 +131,7 @@ impl Default for ServeOptions {
             jwt: None,
             tls: None,
             insecure: false,
+            traces: None,
             limits: Limits::default(),
         }
     }
@@ -163,6 +170,9 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(TlsError),
+    /// Traces cannot be sent.
+    #[error(transparent)]
+    Traces(TraceError),
     /// The port cannot be opened.
     #[error("cannot serve on {address}: {source}; give another {option}")]
     Bind {
@@ -243,7 +253,7 @@ impl Server {
         options: ServeOptions,
         launch: Option<Launch>,
     ) -> Result<Server, ServeError> {
-        let ServeOptions { host, port, postgres_port, users, jwt, tls, insecure, limits } = options;
+        let ServeOptions { host, port, postgres_port, users, jwt, tls, insecure, traces, limits } = options;
         let ip = match host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
             host => host.trim_matches(['[', ']']).parse().map_err(|_| ServeError::Host(host.into()))?,
@@ -268,7 +278,10 @@ impl Server {
         let postgres = postgres_port.map(|port| bind(SocketAddr::new(ip, port), "--postgres-port")).transpose()?;
         let (limits, notice) = within_descriptors(limits, if postgres.is_some() { 2 } else { 1 });
         let places = |limit| Shares::places(limit, Planted::default());
-        let calls = Arc::new(Calls::new(session.clone(), places(limits.calls_max)));
+        let application = &session.engine().program().name;
+        let traces =
+            traces.map(|traces| Traces::start(&traces, application)).transpose().map_err(ServeError::Traces)?;
+        let calls = Arc::new(Calls::new(session.clone(), places(limits.calls_max), traces));
         let (asks, asking) = Asks::start(session.clone(), places(limits.asks_max)).map_err(ServeError::Begin)?;
         let of_query = QueryLimits {
             time_max: limits.query_time_max,
@@ -370,6 +383,7 @@ impl Server {
         self.shared.asks.stop();
         self.shared.queries.stop();
         asking.into_iter().for_each(|thread| _ = thread.join());
+        self.shared.calls.traces().into_iter().for_each(|traces| traces.stop());
     }
 }
 

@@ -129,6 +129,7 @@ fn many_calls() -> Json {
             "fields": {"type": "object"},
             "idempotency_key": {"type": "string"},
             "durable": {"type": "boolean"},
+            "traceparent": {"type": "string"},
         },
         "required": ["call", "fields"],
     });

@@ -80,6 +80,10 @@ pub enum Flaw {
 /// Time that an epoch spent in its stages, nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StageTimes {
+    /// The time at which prepare began, by the clock of the run.
+    pub began: u64,
+    /// The time at which finish ended, by the same clock.
+    pub ended: u64,
     /// Stateless work before access.
     pub prepare: u64,
     /// Access: the transactions.

@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_server::{
-    ClientCertificates, JwtOptions, Limits, PORT, POSTGRES_PORT, ServeOptions, TlsFiles, WithoutCertificate,
+    ClientCertificates, JwtOptions, Limits, PORT, POSTGRES_PORT, ServeOptions, TlsFiles, TraceOptions,
+    WithoutCertificate,
 };
 
 #[derive(Debug, Args)]
@@ -68,6 +69,12 @@ pub struct ServeArguments {
     /// Send what '/metrics' counts by OpenTelemetry, to where the environment's OTEL_EXPORTER_OTLP_ENDPOINT says.
     #[arg(long, help_heading = "Server")]
     pub telemetry: bool,
+    /// Send traces of calls to a collector of OpenTelemetry, by OTLP over HTTP: --traces http://127.0.0.1:4318.
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    traces: Option<String>,
+    /// The share of calls that are traced, of those whose clients do not say it by a 'traceparent'.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, requires = "traces", help_heading = "Server")]
+    traces_share: f64,
     /// Keep the last N events of a stream in memory: a reader that was cut off goes on after the last one that it has.
     #[arg(long, value_name = "STREAM=N", value_parser = parse_kept, help_heading = "Server")]
     pub keep: Vec<(String, usize)>,
@@ -199,7 +206,8 @@ impl ServeArguments {
         let named = self.jwt_issuer.clone().zip(self.jwt_audience.clone());
         let jwt = self.jwt_keys.clone().zip(named);
         let jwt = jwt.map(|(keys, (issuer, audience))| JwtOptions { keys, issuer, audience });
+        let traces = self.traces.clone().map(|url| TraceOptions { url, share: self.traces_share });
         let limits = self.limits.limits();
-        ServeOptions { host: self.host.clone(), port, postgres_port, users, jwt, tls, insecure, limits }
+        ServeOptions { host: self.host.clone(), port, postgres_port, users, jwt, tls, insecure, traces, limits }
     }
 }

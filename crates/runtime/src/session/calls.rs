@@ -26,7 +26,7 @@ use std::time::SystemTime;
 use tidemill_durability::CallKey;
 use tidemill_io::SourceBatch;
 use tidemill_plan::TransactionId;
-use tidemill_stages::epoch::Epoch;
+use tidemill_stages::epoch::{Epoch, StageTimes};
 use tidemill_stages::finish::answers::{Answers, KeyRefused, Outcome};
 use tidemill_stages::wiring::InputId;
 
@@ -85,16 +85,16 @@ pub struct Caller {
 
 impl Caller {
     /// Answers one call: the outcome is in this row.
-    pub(crate) fn answer(&self, epoch: u64, answers: Arc<Answers>, rows: Range<usize>) {
+    pub(crate) fn answer(&self, epoch: u64, way: Option<Way>, answers: Arc<Answers>, rows: Range<usize>) {
         assert!(rows.end <= answers.outcomes.len(), "each call has an outcome");
-        self.reply.to.take(Answered { first: self.first, epoch, answers, rows });
+        self.reply.to.take(Answered { first: self.first, epoch, way, answers, rows });
     }
 
     /// Says that one call was not made.
     pub(crate) fn refuse(&self, why: KeyRefused) {
         let outcomes = vec![Outcome::Refused(why)];
         let answers = Answers { input: self.input, outcomes, committed: None, aborted: None, untaken: Vec::new() };
-        self.answer(0, Arc::new(answers), 0..1);
+        self.answer(0, None, Arc::new(answers), 0..1);
     }
 }
 
@@ -184,8 +184,27 @@ pub struct Answered {
     pub first: usize,
     /// The epoch, which is durable unless the outcome was wanted before; of a call that was made again, that of the first; 0 if none has it.
     pub epoch: u64,
+    /// The way of its epoch; none of a call that was made again, or not made.
+    pub way: Option<Way>,
     answers: Arc<Answers>,
     rows: Range<usize>,
+}
+
+/// The moments of an epoch's way, by the clock of the run ([`Session::now`](crate::Session::now)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The moment when a worker took it from the gate.
+    pub began: u64,
+    /// The moment when its transactions had run, and their outcomes were there.
+    pub ended: u64,
+    /// The moment when the committer saw it durable; none without a state, and where the outcome does not wait for that.
+    pub durable: Option<u64>,
+}
+
+impl Way {
+    pub(crate) fn of(times: &StageTimes) -> Way {
+        Way { began: times.began, ended: times.ended, durable: None }
+    }
 }
 
 /// The outcome of a call.
@@ -337,11 +356,11 @@ impl Answering {
         self.caller.reply.when
     }
 
-    /// Hands the outcomes over, given all that the epoch was asked for.
-    pub fn answer(self, answers: &[Arc<Answers>]) {
+    /// Hands the outcomes over, given all that the epoch was asked for, and its way.
+    pub fn answer(self, answers: &[Arc<Answers>], way: Way) {
         let Answering { epoch, answers: place, rows, caller } = self;
         let answers = answers[place].clone();
         assert_eq!(answers.input, caller.input, "a caller gets the outcomes of its procedure");
-        caller.answer(epoch, answers, rows);
+        caller.answer(epoch, Some(way), answers, rows);
     }
 }

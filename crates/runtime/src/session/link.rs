@@ -6,7 +6,7 @@
 //! answered with an epoch that contains everything that was sent before it and may pass; the answer is given when that
 //! epoch is released, in the order of epochs.
 
-use crate::session::calls::{Answering, SentCalls, When};
+use crate::session::calls::{Answering, SentCalls, Way, When};
 use crate::session::follow::Follower;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, PrimitiveArray, RecordBatch, make_array};
@@ -369,20 +369,20 @@ impl Link {
     }
 
     /// Gives the outcomes of an epoch that is durable, or only finished, to the callers that want them then.
-    pub fn answer(&self, epoch: u64, answers: &[Arc<Answers>], when: When) {
+    pub fn answer(&self, epoch: u64, answers: &[Arc<Answers>], way: Way, when: When) {
         let calls = match when {
             When::Durable => &self.calls,
             When::Executed => &self.early_calls,
         };
-        give(calls, epoch, answers);
+        give(calls, epoch, answers, way);
         let first = calls.lock().front().map(Answering::epoch);
         assert!(first.is_none_or(|first| first > epoch), "each epoch with calls is answered");
     }
 
     /// Gives the outcomes of an epoch that is finished to the callers that want them then, if all before have theirs.
     /// Called by the worker that has finished it; what it leaves is given by [`Link::answer`].
-    pub fn answer_early(&self, epoch: u64, answers: &[Arc<Answers>]) {
-        give(&self.early_calls, epoch, answers);
+    pub fn answer_early(&self, epoch: u64, answers: &[Arc<Answers>], way: Way) {
+        give(&self.early_calls, epoch, answers, way);
     }
 
     /// Returns whether somebody waits for the release of an epoch: who has asked about one up to it, or follows a stream.
@@ -429,10 +429,10 @@ impl Link {
 
 /// Gives the outcomes of an epoch to its callers, if they are first. A caller is first until it has its outcomes, so no
 /// other thread gives it later ones meanwhile; and the gate does not wait for one who takes them.
-fn give(calls: &Mutex<VecDeque<Answering>>, epoch: u64, answers: &[Arc<Answers>]) {
+fn give(calls: &Mutex<VecDeque<Answering>>, epoch: u64, answers: &[Arc<Answers>], way: Way) {
     let first = || calls.lock().front().filter(|first| first.epoch() == epoch).cloned();
     while let Some(answering) = first() {
-        answering.answer(answers);
+        answering.answer(answers, way);
         calls.lock().pop_front();
     }
 }

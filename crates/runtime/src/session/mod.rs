@@ -381,6 +381,11 @@ impl Session {
         self.run.time.of_key()
     }
 
+    /// Returns the time by the clock of the run, nanoseconds since some instant: a [`Way`](crate::Way) is told in it.
+    pub fn now(&self) -> u64 {
+        self.environment.now()
+    }
+
     /// Returns the counts so far: those of released epochs.
     pub fn summary(&self) -> Summary {
         let mut positions = self.link.positions();

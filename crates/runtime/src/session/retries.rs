@@ -446,7 +446,7 @@ fn is_over(known: &Known, of: &Remembering, now: i64) -> bool {
 fn again(page: &Page, at: usize, caller: &Caller) {
     match page.is_of_now(at) {
         false => caller.refuse(KeyRefused::OtherVersion),
-        true => caller.answer(page.epochs[at], page.answers.clone(), at..at + 1),
+        true => caller.answer(page.epochs[at], None, page.answers.clone(), at..at + 1),
     }
 }
 

@@ -14,6 +14,7 @@ use super::statement::{Constant, Prepared, Read, Statement, Values};
 use super::types::PgType;
 use crate::calls::{Made, Refused, Wanted};
 use crate::savepoints::{BUSY, NoSavepoint};
+use crate::traces::Parent;
 use crate::users::Right;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,14 @@ use tokio::sync::oneshot;
 /// The most statements and portals of a connection.
 const NAMED_MAX: usize = 1_000;
 
+/// Returns a statement with the span in which the client executes it.
+fn within(prepared: Arc<Prepared>, parent: Option<&Parent>) -> Arc<Prepared> {
+    match parent {
+        None => prepared,
+        Some(parent) => Arc::new(Prepared { parent: Some(parent.clone()), ..(*prepared).clone() }),
+    }
+}
+
 impl Connection {
     /// Runs a simple query: all its statements, up to the first error.
     pub async fn simple(&mut self, text: &str) -> Result<(), Stop> {
@@ -33,12 +42,13 @@ impl Connection {
         self.remove(Target::Statement, "");
         self.remove(Target::Portal, "");
         let wire = self.wire.clone();
+        let (text, parent) = self.commented(text);
         let statements = wire.statements(text).await?;
         if statements.is_empty() {
             backend::empty_query(self.queue.out());
         }
         for prepared in statements {
-            let prepared = prepared?;
+            let prepared = within(prepared?, parent.as_ref());
             let mut portal = Portal::new(&self.wire, &prepared, &Values::none(), Vec::new())?;
             self.execute(&mut portal, 0, true).await?;
         }
@@ -91,17 +101,30 @@ impl Connection {
         }
         self.begin_statement();
         let wire = self.wire.clone();
-        let mut prepared = wire.prepare(text, types).await?;
+        let (text, parent) = self.commented(text);
+        let mut prepared = within(wire.prepare(text, types).await?, parent.as_ref());
         if let Statement::Query(query) = &prepared.statement {
             let columns = Some(self.columns_of(query, &prepared.parameters).await?);
-            let Prepared { statement, parameters, names, .. } = &*prepared;
-            let (statement, parameters) = (statement.clone(), parameters.clone());
-            prepared = Arc::new(Prepared { statement, parameters, names: names.clone(), columns });
+            prepared = Arc::new(Prepared { columns, ..(*prepared).clone() });
         }
         self.memory.keep(Target::Statement, &name, memory::of_statement(&prepared, text))?;
         self.statements.insert(name, prepared);
         backend::parse_complete(self.queue.out());
         Ok(())
+    }
+
+    /// Takes the comment that says the client's span off a statement, where calls are traced.
+    fn commented<'a>(&self, text: &'a str) -> (&'a str, Option<Parent>) {
+        let found = self.wire.calls.traces().and_then(|_| Parent::of_comment(text));
+        found.map_or((text, None), |(statement, parent)| (statement, Some(parent)))
+    }
+
+    /// Returns the span in which the client makes a call, where calls are traced: as the statement says, else as the name of the
+    /// application does.
+    fn parent(&self, prepared: &Prepared) -> Option<Parent> {
+        self.wire.calls.traces()?;
+        let of_application = || Parent::of_application(&self.settings.get("application_name").ok()?);
+        prepared.parent.clone().or_else(of_application)
     }
 
     fn prepared(&self, name: &str) -> PgResult<Arc<Prepared>> {
@@ -221,7 +244,7 @@ impl Connection {
         self.may(Right::Call, name)?;
         self.block.check_call(self.settings.get("default_transaction_read_only")? == "on")?;
         let mut reply = loop {
-            match self.make(procedure, object, key)? {
+            match self.make(procedure, object, key, self.parent(&shape.prepared))? {
                 Some(reply) => break reply,
                 // Others have all places, or calls of this connection have them.
                 None if self.queue.calls() > 0 => self.settle().await?,
@@ -256,13 +279,14 @@ impl Connection {
         procedure: usize,
         object: &[u8],
         key: Option<&str>,
+        parent: Option<Parent>,
     ) -> PgResult<Option<oneshot::Receiver<Made>>> {
         if self.wire.stopping.load(Ordering::Acquire) {
             return Err(PgError::fatal(code::CLOSING, CLOSING));
         }
         let who = if self.wire.users.is_some() { &*self.user } else { "" };
         let key = key.map(|key| RequestKey::new(who, key, self.wire.calls.time_of_key()));
-        let wanted = Wanted { key, when: self.settings.reply_when() };
+        let wanted = Wanted { key, when: self.settings.reply_when(), parent };
         match self.wire.calls.call_after(procedure, object, wanted, &self.turn) {
             Ok(reply) => Ok(Some(reply)),
             Err(Refused::Busy) => Ok(None),

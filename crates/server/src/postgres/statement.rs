@@ -5,6 +5,7 @@ use super::error::{PgError, PgResult, code};
 use super::frontend::Bind;
 use super::given::Given;
 use super::types::PgType;
+use crate::traces::Parent;
 use tidemill_model::Value;
 
 /// A value that a statement gives to a field.
@@ -105,7 +106,7 @@ pub enum Statement {
 }
 
 /// A statement with its parameters and columns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Prepared {
     pub statement: Statement,
     /// The numbers of the parameters' types as clients see them.
@@ -114,6 +115,8 @@ pub struct Prepared {
     pub names: Vec<(usize, String)>,
     /// None for what has no rows.
     pub columns: Option<Vec<Described>>,
+    /// The span in which the client executes it, by a comment, where calls are traced.
+    pub parent: Option<Parent>,
 }
 
 impl Prepared {

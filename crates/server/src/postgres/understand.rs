@@ -66,7 +66,7 @@ pub fn prepare(
         oid.ok_or_else(unknown)
     };
     let parameters = reading.parameters.into_iter().enumerate().map(known).collect::<PgResult<_>>()?;
-    Ok(Prepared { statement, parameters, names: reading.names, columns })
+    Ok(Prepared { statement, parameters, names: reading.names, columns, parent: None })
 }
 
 /// Returns a query for the engine. A parameter is of the type that the client declares, that it is cast to, or text.
@@ -92,7 +92,7 @@ fn for_engine(sql: &str, declared: &[u32], refusal: PgError) -> PgResult<Prepare
     let known = |oid: u32| if oid == 0 { PgType::Text.oid() } else { oid };
     let parameters = parameters.into_iter().map(known).collect();
     let statement = Statement::Query(ForEngine { sql: sql.to_owned(), refusal });
-    Ok(Prepared { statement, parameters, names: Vec::new(), columns: None })
+    Ok(Prepared { statement, parameters, names: Vec::new(), columns: None, parent: None })
 }
 
 type Understood = (Statement, Option<Vec<Described>>);
