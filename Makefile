@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long sanitize fuzz mutants torture soak bench figures clean wheel test-wheel test-package image site machine develop release
+.PHONY: help demo test lint test-rust test-python test-long sanitize fuzz mutants planted torture soak bench figures clean wheel test-wheel test-package image site machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,7 +36,7 @@ demo: release ## set up, and run the bank of examples/bank.py on a million event
 test: ## set up, and run all checks and tests; prints what each part took
 	@tools/run_parts.sh lint test-rust test-python test-package site
 
-lint: $(READY) ## formats, lints, types, the order of the crates, circles of imports, assertions, comments, names in documents, tracked files, the crates' documentation
+lint: $(READY) ## formats, lints, types, the order of the crates, circles of imports, assertions, comments, names in documents, tracked files, planted bugs, the crates' documentation
 	cargo fmt --all --check
 	$(BIN)/python tools/check_crates.py
 	$(BIN)/python tools/check_circles.py
@@ -45,6 +45,7 @@ lint: $(READY) ## formats, lints, types, the order of the crates, circles of imp
 	$(BIN)/python tools/check_documents.py
 	$(BIN)/python tools/check_files.py
 	$(BIN)/python tools/check_names.py
+	$(BIN)/python tools/check_planted.py
 	$(BIN)/python tools/check_publish.py
 	$(BIN)/python tools/check_licences.py
 	@if cargo deny --version > /dev/null 2>&1; then cargo deny check; \
@@ -103,6 +104,9 @@ TESTS ?= tidemill-$(CRATE)
 mutants: machine ## changes in a crate that tests do not see, by cargo-mutants (cargo install cargo-mutants)
 	cargo mutants --package tidemill-$(CRATE) --test-package $(TESTS) --shard $(SAMPLE) --sharding round-robin --no-shuffle \
 		--output $${CARGO_TARGET_DIR:-target}/mutants
+
+planted: $(READY) ## bugs that are planted in a copy of the tree: each is found by its test, which passes without it (BUGS=txn for some)
+	$(BIN)/python tools/plant.py $(BUGS)
 
 # How much of it: 1 takes some forty minutes on two cores.
 BUDGET ?= 1
