@@ -6,7 +6,7 @@ must make its test fail with the bug's symptom, or hang. What is printed meanwhi
 
 Most of the time would go into compiling, so bugs are compiled together: a function with a bug is there twice, with it
 and without, and a variable of the environment says which bug of the program is switched on, if any (:func:`switched`).
-A bug that is not inside of one function, and all bugs if they do not compile together, are compiled one by one.
+A bug that is not inside of one function, and all of a package if they do not compile together, are compiled one by one.
 
 The tree itself stays as it is. The copy and what is built of it are kept, so that a next run builds what has changed.
 """
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,15 +32,15 @@ from rust_source import NOISE
 
 # A test that takes longer hangs, where the row says no shorter time.
 SECONDS_MAX = 900
-# The variable that says which bug is switched on, by its number from 1.
+# The variable that says which bug is switched on, by its number.
 SWITCH = "TIDEMILL_PLANTED"
 # The end of a file with switched bugs.
 READ_SWITCH = f"""
 #[allow(missing_docs)]
 mod planted_bug {{
-    static ON: std::sync::LazyLock<usize> =
+    static ON: std::sync::LazyLock<u32> =
         std::sync::LazyLock::new(|| std::env::var("{SWITCH}").map_or(0, |bug| bug.parse().expect("a number")));
-    pub fn is(bug: usize) -> bool {{
+    pub fn is(bug: u32) -> bool {{
         *ON == bug
     }}
 }}
@@ -88,25 +89,30 @@ def bodies(source: str) -> list[Body]:
     return found
 
 
-def switched(source: str, bugs: Iterable[tuple[int, Bug]]) -> tuple[str, set[int]]:
-    """Returns a source with these bugs, each behind a switch, and the numbers of those that it took."""
+def number_of(bug: Bug) -> int:
+    """Returns the number by which a bug is switched on: the same whichever other bugs there are."""
+    return zlib.crc32(bug.name.encode())
+
+
+def switched(source: str, bugs: Iterable[Bug]) -> tuple[str, set[str]]:
+    """Returns a source with these bugs, each behind a switch, and the names of those that have one."""
     all_bodies, taken = bodies(source), set()
-    changed: dict[Body, list[tuple[int, int, Bug]]] = {}
-    for number, bug in bugs:
+    changed: dict[Body, list[tuple[int, Bug]]] = {}
+    for bug in bugs:
         at = source.find(bug.text)
         around = [body for body in all_bodies if body.start <= at and at + len(bug.text) <= body.end]
         if at >= 0 and around:
-            changed.setdefault(max(around), []).append((number, at, bug))
-            taken.add(number)
+            changed.setdefault(max(around), []).append((at, bug))
+            taken.add(bug.name)
     # A function in another one would be written anew twice.
     for body in sorted(changed, reverse=True):
         if any(other.start < body.start and body.end < other.end for other in changed):
-            taken -= {number for number, _, _ in changed.pop(body)}
+            taken -= {bug.name for _, bug in changed.pop(body)}
     for body in sorted(changed, reverse=True):
         plain, text = source[body.start : body.end], ""
-        for number, at, bug in changed[body]:
+        for at, bug in changed[body]:
             before, after = source[body.start : at], source[at + len(bug.text) : body.end]
-            text += f"if planted_bug::is({number}) {{{before}{bug.planted}{after}}} else "
+            text += f"if planted_bug::is({number_of(bug)}) {{{before}{bug.planted}{after}}} else "
         source = f"{source[: body.start]} {text}{{{plain}}} {source[body.end :]}"
     return source + READ_SWITCH if taken else source, taken
 
@@ -134,47 +140,51 @@ class Field:
     def __init__(self, root: Path, target: Path, bugs: list[Bug]):
         self.root, self.tree, self.logs = root, target / "tree", target / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        # All have their numbers, whichever are planted, so that another choice compiles nothing.
-        self.numbers = {bug.name: number for number, bug in enumerate(bugs, 1)}
+        # All of them are in the copy, whichever are tried, so that another choice compiles nothing.
         self.bugs = bugs
         given = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
         self.environment = {**given, "CARGO_TARGET_DIR": str(target / "build")}
 
-    def plant_switched(self, bugs: list[Bug]) -> set[int]:
-        """Makes the copy anew with these bugs behind switches; returns the numbers of those that have one."""
-        taken: set[int] = set()
+    def plant_switched(self, bugs: list[Bug]) -> set[str]:
+        """Makes the copy anew with these bugs behind switches; returns the names of those that have one."""
+        taken: set[str] = set()
         changed = {}
         for name in {bug.file for bug in bugs if (self.root / bug.file).is_file()}:
             source = (self.root / name).read_text(encoding="utf-8")
-            own = [(self.numbers[bug.name], bug) for bug in bugs if bug.file == name]
-            changed[name], numbers = switched(source, own)
-            taken |= numbers
+            changed[name], names = switched(source, [bug for bug in bugs if bug.file == name])
+            taken |= names
         copy_tree(self.root, self.tree, changed)
         return taken
 
-    def build(self, tests: Iterable[Test], log: Path) -> dict[Test, Path] | None:
-        """Builds tests, those of one package together, and returns their programs; none if any does not compile."""
-        programs: dict[Test, Path] = {}
-        log.write_bytes(b"")
-        tests = set(tests)
-        for package, features in sorted({(test.package, test.features or "") for test in tests}):
-            group = [test for test in tests if (test.package, test.features or "") == (package, features)]
-            command = ["cargo", "test", "--no-run", "--message-format=json-render-diagnostics", "-p", package]
-            for target in sorted({tuple(test.target_option()) for test in group}):
-                command += target
-            command += ["--features", features] if features else []
-            with log.open("ab") as errors:
-                built = subprocess.run(
-                    command, cwd=self.tree, env=self.environment, stdout=subprocess.PIPE, stderr=errors
-                )
-            if built.returncode != 0:
-                return None
-            messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith(b"{")]
-            made = {
-                target_of(message): Path(message["executable"]) for message in messages if message.get("executable")
-            }
-            programs |= {test: made[test.target] for test in group}
-        return programs
+    def build_switched(self, package: str, tests: set[Test]) -> tuple[dict[Test, Path], set[str]]:
+        """Builds tests of a package with the bugs that have a switch, or if these do not compile together, with none.
+
+        Returns the programs, and the names of the bugs in them.
+        """
+        log = self.logs / f"{package}.build.log"
+        for bugs in (self.bugs, []):
+            begun = time.monotonic()
+            taken = self.plant_switched(bugs)
+            if programs := self.build(tests, log):
+                say(Outcome.PASSED, begun, f"{package}: built with {len(taken)} switches")
+                return programs, taken
+            say(Outcome.NOT_BUILT, begun, f"{package}: with {len(taken)} switches, so each bug is compiled by itself")
+        raise SystemExit(f"error: the tests of {package} do not compile without a bug ({log})")
+
+    def build(self, tests: set[Test], log: Path) -> dict[Test, Path] | None:
+        """Builds tests of one package, and returns their programs; none if they do not compile."""
+        some = next(iter(tests))
+        command = ["cargo", "test", "--no-run", "--message-format=json-render-diagnostics", "-p", some.package]
+        for target in sorted({tuple(test.target_option()) for test in tests}):
+            command += target
+        command += ["--features", some.features] if some.features else []
+        with log.open("wb") as errors:
+            built = subprocess.run(command, cwd=self.tree, env=self.environment, stdout=subprocess.PIPE, stderr=errors)
+        if built.returncode != 0:
+            return None
+        messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith(b"{")]
+        made = {target_of(message): Path(message["executable"]) for message in messages if message.get("executable")}
+        return {test: made[test.target] for test in tests}
 
     def run(self, test: Test, program: Path, log: Path, seconds: int, switch: int = 0) -> Outcome:
         """Runs a test, and ends it and all that it has started after so many seconds."""
@@ -220,7 +230,7 @@ class Field:
         if source.count(bug.text) != 1:
             return Outcome.NOT_BUILT
         copy_tree(self.root, self.tree, {bug.file: source.replace(bug.text, bug.planted)})
-        programs = self.build([bug.test], self.logs / f"{bug.name}.build.log")
+        programs = self.build({bug.test}, self.logs / f"{bug.name}.build.log")
         return self.try_bug(bug, programs[bug.test]) if programs else Outcome.NOT_BUILT
 
 
@@ -248,35 +258,33 @@ def chosen(bugs: list[Bug], words: list[str]) -> list[Bug]:
 
 
 def try_all(field: Field, bugs: list[Bug]) -> dict[str, Outcome]:
-    """Runs the controls, then the tests of each bug whose control has passed. Returns what became of each bug."""
-    begun = time.monotonic()
-    tests = [bug.test for bug in bugs]
-    taken = field.plant_switched(field.bugs)
-    programs = field.build(tests, field.logs / "build.log")
-    if programs is None:
-        say(Outcome.NOT_BUILT, begun, f"{len(taken)} bugs together, so each is compiled by itself")
-        taken = field.plant_switched([])
-        programs = field.build(tests, field.logs / "build.log")
-    if programs is None:
-        raise SystemExit(f"error: the tests do not compile without a bug ({field.logs}/build.log)")
-    say(Outcome.PASSED, begun, f"built {len(set(programs.values()))} programs with {len(taken)} bugs")
-    controls: dict[Test, Outcome] = {}
-    for test in dict.fromkeys(tests):
-        begun = time.monotonic()
-        seconds = min(bug.hangs or SECONDS_MAX for bug in bugs if bug.test == test)
-        controls[test] = field.control(test, programs[test], seconds)
-        say(controls[test], begun, f"control: {test}")
+    """Runs the controls, then the tests of each bug whose control has passed. Returns the outcome of each bug."""
     outcomes: dict[str, Outcome] = {}
-    for bug in sorted(bugs, key=lambda bug: field.numbers[bug.name] not in taken):
+    alone = []
+    for package, features in dict.fromkeys((bug.test.package, bug.test.features) for bug in bugs):
+        group = [bug for bug in bugs if (bug.test.package, bug.test.features) == (package, features)]
+        programs, switches = field.build_switched(package, {bug.test for bug in group})
+        passed = set()
+        for test in dict.fromkeys(bug.test for bug in group):
+            begun = time.monotonic()
+            outcome = field.control(test, programs[test], min(b.hangs or SECONDS_MAX for b in group if b.test == test))
+            passed |= {test} if outcome is Outcome.PASSED else set()
+            say(outcome, begun, f"control: {test}")
+        for bug in group:
+            begun = time.monotonic()
+            if bug.test not in passed:
+                outcomes[bug.name] = Outcome.NO_CONTROL
+            elif bug.name in switches:
+                outcomes[bug.name] = field.try_bug(bug, programs[bug.test], number_of(bug))
+            else:
+                alone.append(bug)
+                continue
+            say(outcomes[bug.name], begun, f"{bug.name}: {bug.what}")
+    for bug in alone:
         begun = time.monotonic()
-        if controls[bug.test] is not Outcome.PASSED:
-            outcomes[bug.name] = Outcome.NO_CONTROL
-        elif field.numbers[bug.name] in taken:
-            outcomes[bug.name] = field.try_bug(bug, programs[bug.test], field.numbers[bug.name])
-        else:
-            outcomes[bug.name] = field.plant_alone(bug)
+        outcomes[bug.name] = field.plant_alone(bug)
         say(outcomes[bug.name], begun, f"{bug.name}: {bug.what}")
-    return outcomes
+    return {bug.name: outcomes[bug.name] for bug in bugs}
 
 
 def say(outcome: Outcome, begun: float, what: str) -> None:

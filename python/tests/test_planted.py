@@ -74,14 +74,43 @@ def faults(tree):
 
 
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
-def test_each_outcome_is_told_apart(tree, tmp_path, monkeypatch):
+@pytest.mark.parametrize("together", [True, False])
+def test_each_outcome_is_told_apart(tree, tmp_path, monkeypatch, capsys, together):
+    """Compiled together, or one by one where one of them does not compile."""
     monkeypatch.setattr(plant, "SECONDS_MAX", 10)
+    expected = [outcome for outcome in ROWS if outcome != "does not compile" or not together]
+    (tree / "tools/planted/small.toml").write_text("".join(ROWS[outcome] for outcome in expected))
     bugs, none = plant.read(tree)
     bugs += [bug._replace(name="endless, as it should", symptom=None, hangs=3) for bug in bugs if bug.name == "endless"]
     assert none == []
     outcomes = plant.try_all(plant.Field(tree, tmp_path / "target", bugs), bugs)
-    assert [outcome.value for outcome in outcomes.values()] == [*ROWS, "found"]
-    assert (tmp_path / "target/tree/crates/small/src/lib.rs").read_text() == SOURCE, "the bug is taken out again"
+    assert [outcome.value for outcome in outcomes.values()] == [*expected, "found"]
+    assert ("each bug is compiled by itself" in capsys.readouterr().out) != together
+    assert (tree / "crates/small/src/lib.rs").read_text() == SOURCE
+
+
+SWITCHED = """
+pub const fn constant(x: u32) -> u32 { x + x }
+fn unnamed() -> impl Iterator<Item = u32> { [1 - 1].into_iter() }
+unsafe fn outer(of: [u8; 3], f: impl Fn(u32) -> u32) -> u32 {
+    fn inner() -> char { '{' /* } */ }
+    let s = "}"; // {
+    f(1 * 2)
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "taken"), [("x + x", False), ("1 - 1", False), ("1 * 2", True), ("3]", False)])
+def test_a_bug_gets_a_switch_where_its_function_may_be_written_twice(tree, text, taken):
+    [bug] = [bug for bug in plant.read(tree)[0] if bug.name == "found"]
+    source, names = plant.switched(SWITCHED, [bug._replace(text=text, planted="PLANTED")])
+    assert names == ({"found"} if taken else set())
+    if taken:
+        body = SWITCHED[SWITCHED.index("-> u32 {\n") + 8 : -2]
+        planted = body.replace("1 * 2", "PLANTED")
+        assert f"-> u32 {{ if planted_bug::is({plant.number_of(bug)}) {{{planted}}} else {{{body}}} }}" in source
+    else:
+        assert source == SWITCHED
 
 
 def test_bugs_are_chosen_by_area_and_name(tree):
