@@ -143,7 +143,8 @@ class Field:
         # All of them are in the copy, whichever are tried, so that another choice compiles nothing.
         self.bugs = bugs
         given = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
-        self.environment = {**given, "CARGO_TARGET_DIR": str(target / "build")}
+        # A trace would only take time.
+        self.environment = {**given, "CARGO_TARGET_DIR": str(target / "build"), "RUST_BACKTRACE": "0"}
 
     def plant_switched(self, bugs: list[Bug]) -> set[str]:
         """Makes the copy anew with these bugs behind switches; returns the names of those that have one."""
