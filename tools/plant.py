@@ -191,7 +191,7 @@ class Field:
         """Runs a test, and ends it and all that it has started after so many seconds."""
         crate = self.tree / test.crate()
         settings = {**dict(test.environment), SWITCH: str(switch), "CARGO_MANIFEST_DIR": str(crate)}
-        command = [program, "--exact", test.name]
+        command = [str(program), "--exact", test.name]
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,

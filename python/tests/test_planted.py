@@ -81,7 +81,9 @@ def test_each_outcome_is_told_apart(tree, tmp_path, monkeypatch, capsys, togethe
     expected = [outcome for outcome in ROWS if outcome != "does not compile" or not together]
     (tree / "tools/planted/small.toml").write_text("".join(ROWS[outcome] for outcome in expected))
     bugs, none = plant.read(tree)
-    bugs += [bug._replace(name="endless, as it should", symptom=None, hangs=15) for bug in bugs if bug.name == "endless"]
+    bugs += [
+        bug._replace(name="endless, as it should", symptom=None, hangs=15) for bug in bugs if bug.name == "endless"
+    ]
     assert none == []
     outcomes = plant.try_all(plant.Field(tree, tmp_path / "target", bugs), bugs)
     assert [outcome.value for outcome in outcomes.values()] == [*expected, "found"]
