@@ -3,6 +3,7 @@ times of spans, what a client says of its trace, and collectors that are away or
 
 import http.client
 import json
+import runpy
 import signal
 import socket
 import threading
@@ -66,15 +67,17 @@ def collector(status=200, rejected=0):
         server.server_close()
 
 
+def bank(tmp_path):
+    """The application."""
+    (tmp_path / "bank.py").write_text(BANK)
+    return runpy.run_path(tmp_path / "bank.py")["app"]
+
+
 @contextmanager
 def served(tmp_path, *options, **serving):
     """The bank with a state; its URL, that of PostgreSQL, and a function that waits for the end."""
-    namespace = {}
-    exec(BANK, namespace)
-    app = namespace["app"]
-    with app.start(state=tmp_path / "state") as mill:
-        with mill.serve(*options, **serving) as server:
-            yield server
+    with bank(tmp_path).start(state=tmp_path / "state") as mill, mill.serve(*options, **serving) as server:
+        yield server
 
 
 def post(url, path, body, **headers):
@@ -113,7 +116,7 @@ def check(spans, parts=PARTS):
         assert (span.trace_id, span.parent_span_id) == (whole.trace_id, whole.span_id)
         assert span.start_time_unix_nano == at <= span.end_time_unix_nano
         at = span.end_time_unix_nano
-    assert at == whole.end_time_unix_nano
+    assert at == whole.end_time_unix_nano or not parts
     assert len({span.span_id for span in spans}) == len(spans)
     return whole
 
@@ -240,16 +243,14 @@ def test_the_client_passes_on_the_span_that_it_is_in(tmp_path):
                 detach(token)
             client.call("deposit", account="ada", amount=5)
         first = [check(call) for call in by_call(spans)]
-        assert [(span.trace_id.hex(), span.parent_span_id.hex(), span.trace_state) for span in first] == [
-            (TRACE, PARENT, "a=1")
-        ] * 2
+        assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in first} == {(TRACE, PARENT)}
+        # A line of many calls has no tracestate.
+        assert [span.trace_state for span in first] == ["a=1", ""]
 
 
 def test_without_a_state_there_is_no_log(tmp_path):
-    namespace = {}
-    exec(BANK, namespace)
     with collector() as (url, spans, _):
-        with namespace["app"].start() as mill, mill.serve(traces=url + "/own/path") as server:
+        with bank(tmp_path).start() as mill, mill.serve(traces=url + "/own/path") as server:
             assert post(server.url, "/call/deposit", '{"account":"ada","amount":5}')[0] == 200
         check(spans, ["gate", "access", "reply"])
 
@@ -326,7 +327,5 @@ def test_the_command_sends_them_and_takes_the_url_from_its_environment(tmp_path,
     ],
 )
 def test_what_is_no_collector_is_refused(tmp_path, options, why):
-    namespace = {}
-    exec(BANK, namespace)
-    with namespace["app"].start() as mill, pytest.raises(tm.RunError, match=why):
+    with bank(tmp_path).start() as mill, pytest.raises(tm.RunError, match=why):
         mill.serve(**options)
