@@ -166,7 +166,8 @@ def test_the_summary_tells_what_was_replayed(tmp_path):
     # An epoch ends early where its source is slow.
     assert 0 < did.replayed_events <= 10 * did.replayed_epochs
     assert did.replayed_events + again.events == again.sources[0].events == 100
-    assert again.sources[0].again == did.replayed_events, "it was given the same data again"
+    # Events that were taken, and are in no epoch, are given again, too.
+    assert did.replayed_events <= again.sources[0].again <= 100, "it was given the same data again"
     assert did.recovery_seconds > 0
     assert not again.sources[0].ended_before
     app, _, run = bank(tmp_path / "state")
