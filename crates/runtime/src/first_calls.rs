@@ -8,8 +8,10 @@
 //! A split that holds the ticks back holds the calls for as long as it may be silent (`idle`), counted from when input is taken;
 //! without that, not at all. Either is said, and `/readyz` names the split until the tick has passed.
 //!
-//! A session that is closed while calls wait waits for the tick, too, but not for ever: after [`CLOSE_WAITS_MAX`] the calls are not
-//! taken, and who made them is told that the run is over.
+//! A session that is closed while calls wait waits for the tick, too, but not for ever: after [`CLOSE_WAITS_MAX`] the messages of
+//! its queue are not taken, and who made their calls is told that the run is over.
+//!
+//! **Given up.** Messages beyond that queue, and calls that the gate holds since an earlier run, pass then without the tick.
 //!
 //! # Invariant
 //!
