@@ -29,6 +29,7 @@ ORDER = [
     "recovery",
     "runtime",
     "connect",
+    "kafka",
     "audit",
     "server",
     "cli",

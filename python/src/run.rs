@@ -42,7 +42,7 @@ impl Given {
     pub fn read(job: &Bound<'_, PyAny>) -> PyResult<Given> {
         let (raised, recall) = (Raised::default(), Recall::default());
         let mut collections = BTreeMap::new();
-        let connectors = standard_connectors();
+        let connectors = all_connectors();
         let plan: String = job.getattr("plan")?.extract()?;
         let input = |place: String, value: &Bound<'_, PyAny>| input(&place, value, &connectors, &raised, &recall);
         let job = Job {
@@ -56,6 +56,13 @@ impl Given {
         };
         Ok(Given { job, collections, raised, recall })
     }
+}
+
+/// Returns the connectors that programs may name: the standard ones, and topics of Kafka.
+fn all_connectors() -> Registry {
+    let mut connectors = standard_connectors();
+    connectors.register(tidemill_kafka::Kafka).expect("each kind is registered once");
+    connectors
 }
 
 /// Returns the entries of a job's mapping.

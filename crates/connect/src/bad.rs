@@ -37,7 +37,7 @@ impl Fault {
 
 /// Returns the first [`RECORD_TEXT_BYTES_MAX`] bytes of a record as text, cut between two characters; what is no UTF-8
 /// is shown as U+FFFD.
-pub(crate) fn excerpt(record: &[u8]) -> String {
+pub fn excerpt(record: &[u8]) -> String {
     // Three bytes more than are kept, so that a character that straddles the cut is seen whole.
     let window = &record[..record.len().min(RECORD_TEXT_BYTES_MAX + 3)];
     let mut text = String::from_utf8_lossy(window).into_owned();

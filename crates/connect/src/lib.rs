@@ -78,7 +78,7 @@ mod system;
 mod text;
 mod views;
 
-pub use bad::RECORD_TEXT_BYTES_MAX;
+pub use bad::{RECORD_TEXT_BYTES_MAX, excerpt};
 pub use choices::{Compression, IpcCompression, ParquetCompression};
 pub use clock::{SystemClock, source_options};
 pub use columnar::{arrow_events, arrow_stream, canonical};

@@ -25,6 +25,11 @@ impl JsonRecords {
         JsonRecords { format: Jsonl::with(schema, Unknown::Refused), rows: Rows::new(schema) }
     }
 
+    /// Makes a decoder that reads objects as those of files are read: keys that the schema does not name are not looked at.
+    pub fn lenient(schema: &Schema) -> JsonRecords {
+        JsonRecords { format: Jsonl::new(schema), rows: Rows::new(schema) }
+    }
+
     /// Appends the record of an object; one that is bad changes nothing.
     pub fn push(&mut self, object: &[u8]) -> Result<(), BadRecord> {
         let before = self.rows.count();
