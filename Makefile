@@ -144,6 +144,8 @@ figures: $(READY) ## the figures of the papers, docs/figures.md and docs/windows
 # Of this system by default; for others, such as aarch64-unknown-linux-gnu and x86_64-unknown-linux-musl, zig is compiler and
 # linker, and rustup has what Rust needs: rustup target add TARGET.
 TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
+# As zig names it, with the least C library. librdkafka asks for a C compiler by CC alone, and would find what this system has.
+ZIG_TARGET = $(subst -unknown,,$(TARGET))$(if $(findstring musl,$(TARGET)),,.2.17)
 SYSTEM = $(if $(findstring musl,$(TARGET)),musllinux_1_2,manylinux_2_17)
 WHEELS = $${CARGO_TARGET_DIR:-target}/wheels
 
@@ -151,7 +153,8 @@ wheel: $(READY) ## the package to install, optimized and stripped, in target/whe
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-wheel.txt
 	rm -rf $(WHEELS)
 	$(BIN)/python tools/notices.py python/tidemill/THIRD-PARTY.txt
-	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH \
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH HOST_CC=cc \
+		CC="$(CURDIR)/$(BIN)/python -m ziglang cc -target $(ZIG_TARGET)" \
 		$(BIN)/maturin build --zig --compatibility $(SYSTEM) --target $(TARGET) --out $(WHEELS)
 
 test-wheel: wheel ## that package in an empty environment: its size, what it takes to install, the bank of README.md

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 # Pages by section, as names of files in docs/ or in the root. What is in docs/ and not here comes under the last.
 PAGES = {
     "Begin": ["README.md", "install.md", "tutorial.md"],
-    "Use": ["language.md", "command-line.md", "server.md", "reliability.md", "compatibility.md"],
+    "Use": ["language.md", "command-line.md", "server.md", "kafka.md", "reliability.md", "compatibility.md"],
     "Understand": [
         "formalism.md",
         "architecture.md",
@@ -49,7 +49,7 @@ REFERENCE = {
     "Bodies of transactions": "require abort emit",
     "Values": "Decimal Time days hours minutes seconds milliseconds microseconds truncate",
     "Windows": "Window window Windows tumbling sliding session counting Aggregate",
-    "Connectors": "Connector connector csv jsonl parquet ipc null SourceConnector SinkConnector",
+    "Connectors": "Connector connector csv jsonl parquet ipc kafka null SourceConnector SinkConnector",
     "Generators": "generator Generated choice constant nullable sequence uniform zipf",
     "Results": "RunSummary Collected",
     "Sessions and servers": "Session AsyncSession Snapshot Follower Flushed Released Savepoint Reply Server Client "

@@ -2,8 +2,9 @@
 
     python3 tools/notices.py FILE
 
-Run by ``make wheel``. Crates with the same text share it. A crate without a file of its licence has its expression and
-authors. Crates of this workspace, of builds alone and of other systems are left out.
+Run by ``make wheel``. Crates with the same text share it. The sources of C that a crate brings have their licences in
+a folder of it. A crate without a file of its licence has its expression and authors. Crates of this workspace, of
+builds alone and of other systems are left out.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def notices(crates: list[dict[str, Any]]) -> str:
     sharing: dict[str, list[str]] = defaultdict(list)
     for crate in sorted(crates, key=lambda crate: (crate["name"], crate["version"])):
         folder = Path(crate["manifest_path"]).parent
-        files = sorted(file for file in folder.iterdir() if file.is_file() and NAMES.fullmatch(file.name))
+        found = [*folder.iterdir(), *folder.glob("*/*")]
+        files = sorted(file for file in found if file.is_file() and NAMES.fullmatch(file.name))
         texts = [file.read_text(encoding="utf-8", errors="replace").strip() for file in files]
         authors = ", ".join(crate["authors"]) or f"the authors of {crate['name']}"
         for text in dict.fromkeys(texts) or [f"Licence: {crate['license']}\nBy {authors}"]:

@@ -76,7 +76,7 @@ _numbers = count()
 
 # The reasons for which `make test` may skip a test: it needs something of the system that no package of Python brings.
 OF_THE_SYSTEM = (
-    r"there is no (Chromium|Java|libfaketime|node and npm|psql|python3\.10|/.*\.jar)",
+    r"there is no (Chromium|Java|Maven|libfaketime|node and npm|psql|python3\.10|/.*\.jar)",
     r"(actionlint|curl|docker-compose|helm|promtool|psql|systemd-analyze) is not installed",
     r"Python 3\.10 does not say",
     r"(it needs )?a file system of its own",

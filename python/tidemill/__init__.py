@@ -51,6 +51,7 @@ from .stream import Clock, Derived, Source, Stream, StreamJoin, StreamWindow, Ti
 from .summary import RunSummary
 from .table import Table
 from .times import Time, days, hours, microseconds, milliseconds, minutes, seconds, truncate
+from .topics import kafka
 from .types import Decimal
 from .windows import Window, window
 
@@ -123,6 +124,7 @@ __all__ = [
     "index",
     "ipc",
     "jsonl",
+    "kafka",
     "key",
     "microseconds",
     "milliseconds",
