@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint test-rust test-python test-long sanitize fuzz mutants planted torture soak bench figures clean wheel test-wheel test-package image site machine develop release
+.PHONY: help demo demo-kafka test lint test-rust test-python test-long sanitize fuzz mutants planted torture soak bench figures clean wheel test-wheel test-package image site machine develop release
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,6 +32,9 @@ demo: release ## set up, and run the bank of examples/bank.py on a million event
 	$(BIN)/python examples/datasets.py ledger
 	$(BIN)/tidemill run examples/bank.py
 	@echo "See examples/bank.py, what it wrote to examples/out/bank, and docs/tutorial.md."
+
+demo-kafka: develop ## a bank from topic to topic on a broker of Kafka that is begun for it, killed in between, checked at the end
+	$(BIN)/python tools/demo_kafka.py target/demo-kafka
 
 test: ## set up, and run all checks and tests; prints what each part took
 	@tools/run_parts.sh lint test-rust test-python test-package site
@@ -144,7 +147,8 @@ figures: $(READY) ## the figures of the papers, docs/figures.md and docs/windows
 # Of this system by default; for others, such as aarch64-unknown-linux-gnu and x86_64-unknown-linux-musl, zig is compiler and
 # linker, and rustup has what Rust needs: rustup target add TARGET.
 TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
-# As zig names it, with the least C library. librdkafka asks for a C compiler by CC alone, and would find what this system has.
+# As zig names it, with the least C library. librdkafka asks for a C compiler by CC alone, and would find what this system has; its list
+# of exported symbols has some that it does not define.
 ZIG_TARGET = $(subst -unknown,,$(TARGET))$(if $(findstring musl,$(TARGET)),,.2.17)
 SYSTEM = $(if $(findstring musl,$(TARGET)),musllinux_1_2,manylinux_2_17)
 WHEELS = $${CARGO_TARGET_DIR:-target}/wheels
@@ -153,7 +157,7 @@ wheel: $(READY) ## the package to install, optimized and stripped, in target/whe
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-wheel.txt
 	rm -rf $(WHEELS)
 	$(BIN)/python tools/notices.py python/tidemill/THIRD-PARTY.txt
-	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH HOST_CC=cc \
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH HOST_CC=cc LDFLAGS=-Wl,--undefined-version \
 		CC="$(CURDIR)/$(BIN)/python -m ziglang cc -target $(ZIG_TARGET)" \
 		$(BIN)/maturin build --zig --compatibility $(SYSTEM) --target $(TARGET) --out $(WHEELS)
 

@@ -6,17 +6,20 @@ use crate::server::{Metrics, launch_of};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use tidemill_cli::{Interrupt, Job, Loader, Look, LookAt, Output, Purpose};
+use tidemill_cli::{Interrupt, Job, Loader, Look, LookAt, Output, Purpose, Template};
 use tidemill_connect::WriteNull;
 use tidemill_server::Launch;
 
-/// The files of a new application. `NAME` in them is its name.
-const TEMPLATE: [(&str, &str); 4] = [
-    ("app.py", include_str!("template/app.py")),
-    ("test_app.py", include_str!("template/test_app.py")),
-    ("accounts.csv", include_str!("template/accounts.csv")),
-    ("transfers.csv", include_str!("template/transfers.csv")),
+/// The files of a new application, from files to files. `NAME` in them is its name.
+const FILES: &[(&str, &str)] = &[
+    ("app.py", include_str!("template/files/app.py")),
+    ("test_app.py", include_str!("template/files/test_app.py")),
+    ("accounts.csv", include_str!("template/files/accounts.csv")),
+    ("transfers.csv", include_str!("template/files/transfers.csv")),
 ];
+/// The files of a new application from topic to topic.
+const KAFKA: &[(&str, &str)] =
+    &[("app.py", include_str!("template/kafka/app.py")), ("test_app.py", include_str!("template/kafka/test_app.py"))];
 
 struct PythonLoader {
     /// `load(path, name)` gives the `App`.
@@ -101,8 +104,12 @@ impl Loader for PythonLoader {
         })
     }
 
-    fn template(&self, name: &str) -> Vec<(PathBuf, String)> {
-        TEMPLATE.iter().map(|(path, text)| (PathBuf::from(path), text.replace("NAME", name))).collect()
+    fn template(&self, name: &str, template: Template) -> Vec<(PathBuf, String)> {
+        let files = match template {
+            Template::Files => FILES,
+            Template::Kafka => KAFKA,
+        };
+        files.iter().map(|(path, text)| (PathBuf::from(path), text.replace("NAME", name))).collect()
     }
 }
 

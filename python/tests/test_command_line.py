@@ -96,10 +96,11 @@ class Place:
         self.write("accounts.csv", ACCOUNTS)
         self.write("transfers.csv", TRANSFERS)
 
-    def __call__(self, *arguments, stdin="", cwd=None):
+    def __call__(self, *arguments, stdin="", cwd=None, **environment):
         return subprocess.run(
             [*COMMAND, *map(str, arguments)],
             cwd=cwd or self.folder,
+            env={**os.environ, **environment},
             input=stdin,
             capture_output=True,
             text=True,
@@ -664,6 +665,24 @@ def test_new(place):
         tested = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=folder, capture_output=True, text=True)
         assert tested.returncode == 0, tested.stdout
         assert "3 passed" in tested.stdout
+
+
+def test_new_from_topic_to_topic(place):
+    made = place("new", "bank", "--template", "kafka")
+    assert (made.returncode, made.stdout) == (0, "")
+    assert sorted(os.listdir(place.folder / "bank")) == ["app.py", "test_app.py"]
+    checked = place("check", "bank/app.py")
+    assert (checked.returncode, "no errors" in checked.stdout) == (0, True), checked.stderr
+    options = ["-q", "-p", "no:cacheprovider", "bank"]
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=place.folder, capture_output=True, text=True
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert "2 passed" in tested.stdout
+    # The broker that it asks is not there.
+    ran = place("run", "bank/app.py", KAFKA="127.0.0.1:9")
+    assert ran.returncode == 3
+    assert "cannot reach Kafka at 127.0.0.1:9" in ran.stderr
 
 
 def test_new_leaves_what_is_there(place):

@@ -12,20 +12,21 @@ from itertools import count
 
 import kafka
 import kafka.admin
-import kafka_broker
 import pytest
+from conftest import load_tool
 from server_process import WAIT_SECONDS, until
 
 import tidemill as tm
 
-pytestmark = pytest.mark.skipif(kafka_broker.missing() is not None, reason=str(kafka_broker.missing()))
+broker_tool = load_tool("broker")
+pytestmark = pytest.mark.skipif(broker_tool.missing() is not None, reason=str(broker_tool.missing()))
 
 NAMES = count()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    broker = kafka_broker.Broker(tmp_path_factory.mktemp("kafka"))
+    broker = broker_tool.Broker(tmp_path_factory.mktemp("kafka"))
     yield broker
     broker.stop()
 

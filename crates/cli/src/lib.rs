@@ -35,6 +35,7 @@ mod text;
 mod user;
 mod watch;
 
+pub use arguments::Template;
 pub use job::{
     Input, Job, JobError, Notes, OpenSink, OpenSource, Output, Ready, say_waits, source_streams, table_schema,
 };

@@ -1,6 +1,7 @@
 //! The interface of a front end, as the command uses it.
 
 use crate::Job;
+use crate::arguments::Template;
 use std::path::{Path, PathBuf};
 use tidemill_server::{Launch, Metrics};
 
@@ -112,5 +113,5 @@ pub trait Loader {
     fn look(&mut self, wanted: &Look) -> Result<u8, Self::Error>;
 
     /// Returns the files of a new application of that name, with their texts; paths are relative to its folder.
-    fn template(&self, name: &str) -> Vec<(PathBuf, String)>;
+    fn template(&self, name: &str, template: Template) -> Vec<(PathBuf, String)>;
 }

@@ -19,7 +19,7 @@ pub fn new<L: Loader>(arguments: &NewArguments, loader: &L) -> u8 {
         ));
         return exit::USAGE;
     }
-    let files = loader.template(&name);
+    let files = loader.template(&name, arguments.template);
     if let Err(error) = create(folder, &files) {
         let (reason, code) = match error.kind() {
             io::ErrorKind::AlreadyExists => ("it exists already; choose another name".to_owned(), exit::USAGE),

@@ -11,7 +11,7 @@ use crate::epoch::{
 };
 use crate::look::{TABLE_HELP, TAIL_HELP, TableArguments, TailArguments, TopArguments};
 use crate::options::RunOptions;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use log::LogArguments;
 pub use serve::ServeArguments;
 pub use state::{SavepointCommand, TxnCommand};
@@ -325,6 +325,19 @@ pub struct NewArguments {
     /// The folder to create; its last part is the application's name.
     #[arg(value_name = "NAME")]
     pub folder: PathBuf,
+    /// The application to begin with.
+    #[arg(long, value_enum, default_value_t)]
+    pub template: Template,
+}
+
+/// An application to begin with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Template {
+    /// From files to files.
+    #[default]
+    Files,
+    /// From a topic of Kafka to topics.
+    Kafka,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 """A real broker of Apache Kafka on this machine, of the jars that Maven gets: it can be killed, paused and begun again.
 
-    python python/tests/kafka_broker.py FOLDER
+    python tools/broker.py FOLDER
 
 runs one until it is interrupted, and prints where it is.
 """
