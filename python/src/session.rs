@@ -21,8 +21,8 @@ use tidemill_model::arrow::rows;
 use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::{Column, Table, TableId};
 use tidemill_runtime::{
-    Answered, Control, Followed, Following, LateTable, NoPlace, Position, Procedure, ReadsAt, Reply, RequestKey,
-    SessionError, Slow, When, Wish,
+    Answered, Control, Followed, Following, LateTable, NoPlace, NotMade, Position, Procedure, ReadsAt, Reply,
+    RequestKey, SessionError, Slow, When, Wish,
 };
 
 const OVER: &str = "the session is over; app.start() begins another one";
@@ -260,6 +260,7 @@ impl Session {
                     (answered.epoch, None, Some((reason.clone(), dict_of(&convert, &seen, &row[first..])?)))
                 }
                 Reply::Untaken(reason) => (answered.epoch, None, Some((reason, PyDict::new(py)))),
+                Reply::Refused(why @ NotMade::BeforeTick) => return Err(error_of(py, "RunError", (why.to_string(),))),
                 Reply::Refused(why) => {
                     return Err(error_of(py, "IdempotencyError", (why.to_string(),)));
                 }

@@ -129,6 +129,8 @@ fn execute<L: Loader>(
         }
         thread::sleep(TICK);
     }
+    // Clients whose calls wait for the tick of a clock have their answers before the server has ended.
+    session.announce_end();
     drop((server, metrics));
     if let Some(end) = end_telemetry {
         end();

@@ -161,6 +161,8 @@ pub enum Bug {
     FirstCallBeforeTick,
     /// A run that goes on lets calls pass before the tick of its clock that an earlier run has logged and no epoch had.
     HeldCallBeforeTick,
+    /// A run that ends gives up the calls that wait for the tick of its clock, and lets those pass that come later or are held.
+    GivenUpCallPasses,
     /// The first calls wait for a split that may be silent for ever.
     CallWaitsWithoutIdle,
     /// The log does not have the order between the sources of what was sent.

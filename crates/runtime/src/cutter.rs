@@ -49,12 +49,22 @@ pub struct Intake<'a> {
     pub(crate) on: &'a Shared,
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) session: SessionState,
-    /// A flag: whether calls that the gate holds wait for the tick of a clock.
-    pub(crate) calls_wait: bool,
+    pub(crate) clocks_go_on: ClocksGoOn,
     pub(crate) idle: &'a mut Silence,
     pub(crate) ahead: &'a Ahead,
     /// The maximum number of events of the epoch.
     pub(crate) events_max: usize,
+}
+
+/// The inputs for which clocks go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClocksGoOn {
+    /// Other sources that do.
+    WithOthers,
+    /// Calls, too, which wait for a tick.
+    ForCalls,
+    /// Nothing but such calls. Set where the clocks would end otherwise.
+    ForCallsAlone,
 }
 
 /// The result of taking input.
@@ -115,10 +125,14 @@ impl Intake<'_> {
         let is_over = |gate: &Gate, source| gate.has_ended(source) || gate.has_paused(source);
         let (inputs, gate) = (&self.inputs, &self.gate);
         let goes_on = |source| !inputs.is_clock(source) && !is_over(gate, source);
-        if self.session.is_open || self.calls_wait || self.inputs.watches() || (0..count).any(goes_on) {
+        if self.session.is_open || self.inputs.watches() || (0..count).any(goes_on) {
             return;
         }
         if !self.session.is_there && (0..count).all(|source| inputs.is_clock(source)) {
+            return;
+        }
+        if self.clocks_go_on != ClocksGoOn::WithOthers {
+            self.clocks_go_on = ClocksGoOn::ForCallsAlone;
             return;
         }
         for source in 0..count {

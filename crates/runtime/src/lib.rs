@@ -67,7 +67,7 @@ pub use tidemill_stages::actor::{Bell, Progress};
 pub use tidemill_stages::digest::{EpochDigest, committed_streams};
 pub use tidemill_stages::due::DueCut;
 pub use tidemill_stages::environment::{Environment, Joined};
-pub use tidemill_stages::finish::answers::{KeyRefused, Outcome};
+pub use tidemill_stages::finish::answers::{NotMade, Outcome};
 pub use tidemill_stages::gate::{Cut, Gate, OpenBatch, Passed, SourcePosition, SplitMark};
 pub use tidemill_stages::machine::Logging;
 pub use tidemill_stages::tasks::UnderWay;

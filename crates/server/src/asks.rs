@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tidemill_model::Value;
 use tidemill_plan::TableId;
 use tidemill_runtime::{
-    Answered, KeyRefused, LateTable, Outcome, ReadsAt, ReplyTo, RequestKey, Session, SessionError, TakeOutcomes, When,
+    Answered, LateTable, NotMade, Outcome, ReadsAt, ReplyTo, RequestKey, Session, SessionError, TakeOutcomes, When,
     Wish,
 };
 use tokio::sync::oneshot;
@@ -77,7 +77,7 @@ pub enum NotPushed {
     /// An event of the push is too far ahead of the clock. None was sent.
     TooFar(String),
     /// Their key is not taken.
-    Key(KeyRefused),
+    Key(NotMade),
     /// The run takes no events, as it has ended or failed.
     Failed(String),
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tidemill_runtime::{KeyRefused, RequestKey, When};
+use tidemill_runtime::{NotMade, RequestKey, When};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -86,15 +86,14 @@ fn parent(shared: &Shared, headers: &HeaderMap) -> Option<Parent> {
     shared.calls.traces().and_then(|_| Parent::of_headers(headers))
 }
 
-/// Returns the words for a key that is not taken.
-pub fn refused(why: KeyRefused) -> Said {
+/// Returns the words for a call that is not made.
+pub fn refused(why: NotMade) -> Said {
     match why {
-        KeyRefused::TooMany | KeyRefused::Busy => {
-            Said::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()).again()
-        }
-        KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
+        NotMade::TooMany | NotMade::Busy => Said::key_error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()).again(),
+        NotMade::OtherArguments | NotMade::OtherVersion => {
             Said::key_error(StatusCode::UNPROCESSABLE_ENTITY, &why.to_string())
         }
+        NotMade::BeforeTick => Said::later(&why.to_string()),
     }
 }
 

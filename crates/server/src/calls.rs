@@ -35,7 +35,7 @@ use tidemill_connect::{JsonRecords, JsonRows, json_string};
 use tidemill_io::BadRecord;
 use tidemill_model::Schema;
 use tidemill_runtime::{
-    Answered, KeyRefused, MESSAGE_EVENTS_MAX, Outcome, Procedure, ReplyTo, RequestKey, Session, SessionError, Spread,
+    Answered, MESSAGE_EVENTS_MAX, NotMade, Outcome, Procedure, ReplyTo, RequestKey, Session, SessionError, Spread,
     SpreadAt, TakeOutcomes, When,
 };
 use tokio::sync::oneshot;
@@ -64,7 +64,7 @@ pub enum ReplyKind {
     Committed,
     Aborted,
     /// The call was not made.
-    Refused(KeyRefused),
+    Refused(NotMade),
 }
 
 /// The reason why a call is not made.

@@ -186,12 +186,6 @@ impl<T> Inbox<T> {
         self.queue.lock().messages.is_empty()
     }
 
-    /// Returns whether the queue is empty, and all senders are gone.
-    pub fn is_closed(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.messages.is_empty() && queue.senders == 0
-    }
-
     /// Receives nothing more; returns the messages that were sent and not taken. Taking them one by one instead would
     /// make room for more.
     pub fn close(self) -> VecDeque<T> {

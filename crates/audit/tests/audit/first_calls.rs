@@ -3,10 +3,11 @@
 
 use crate::bank::{logged, open};
 use crate::trials;
+use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_audit::verify;
@@ -19,8 +20,8 @@ use tidemill_model::{Schema, Type, Value};
 use tidemill_plan::build::{PlanBuilder, SourceBuilder, aborted, cell, committed, event, literal, named};
 use tidemill_plan::{Plan, Program, StreamRef, analyze};
 use tidemill_runtime::{
-    Durability, DurabilityOptions, Engine, EpochSize, HeldTime, Logging, Options, Reply, Request, RunError, SentSource,
-    Session, SessionError,
+    Control, Durability, DurabilityOptions, Engine, EpochSize, HeldTime, Logging, NotMade, Options, Procedure, Reply,
+    Request, RunError, SentSource, Session, SessionError,
 };
 use tidemill_sim::{Fault, SimStorage};
 
@@ -28,15 +29,17 @@ const TRIALS: u64 = 30;
 /// Sessions of a trial; all but the last may end at any call of the storage.
 const LIVES: usize = 4;
 /// The time for which a hold is good.
-const HOLD: i64 = 3;
+pub const HOLD: i64 = 3;
+/// The time for which keys are remembered.
+const HOUR: i64 = 3_600_000_000;
 /// The time that an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A call that is not answered within this time waits.
 const WAITS: Duration = Duration::from_millis(300);
 
 /// Holds that expire by a clock, and are taken before that. `orders`: another source, which may hold the clock back.
 fn plan(orders: bool) -> Plan {
-    let asked = |s: SourceBuilder| s.event_time("at", Type::Int).anchored().field("id", Type::Int);
+    let asked = |s: SourceBuilder| s.event_time("at", Type::Int).anchored().remembers(HOUR).field("id", Type::Int);
     let plan = PlanBuilder::new("holds")
         .table("holds", |t| {
             t.key("id", Type::Int).column_or("until", Type::Int, Value::Int(0)).column_or(
@@ -82,12 +85,17 @@ struct Ticks {
     now: Arc<AtomicI64>,
     last: i64,
     delay: Duration,
+    /// It is mute until this says that it speaks.
+    speaks: Arc<AtomicBool>,
     schema: Schema,
 }
 
 impl Source for Ticks {
     fn next(&mut self, wait_max: Duration) -> Result<Next, IoFailure> {
         thread::sleep(std::mem::take(&mut self.delay));
+        while !self.speaks.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
+        }
         let now = self.now.load(Ordering::Acquire);
         if now <= self.last {
             thread::sleep(wait_max.min(Duration::from_millis(1)));
@@ -113,34 +121,45 @@ impl Source for Ticks {
 
 /// The way in which a session is started.
 #[derive(Clone, Copy, Default)]
-struct How {
-    delay: Duration,
+pub struct How {
+    pub delay: Duration,
+    /// A flag: whether the clock is mute, until [`World::close_mute`] has it speak.
+    pub is_mute: bool,
     /// The time without input after which the other source holds nothing back.
-    idle: Option<Duration>,
-    epoch: EpochSize,
-    planted: Planted,
+    pub idle: Option<Duration>,
+    pub epoch: EpochSize,
+    pub planted: Planted,
+    /// A flag: whether the end of the input is the end for good.
+    pub is_final: bool,
 }
 
-struct World {
-    plan: Plan,
-    program: Program,
-    machine: SimStorage,
-    now: Arc<AtomicI64>,
+pub struct World {
+    pub plan: Plan,
+    pub program: Program,
+    pub machine: SimStorage,
+    pub now: Arc<AtomicI64>,
+    speaks: Arc<AtomicBool>,
 }
 
 impl World {
-    fn new(seed: u64, orders: bool) -> World {
+    pub fn new(seed: u64, orders: bool) -> World {
         let machine = SimStorage::new(seed);
         machine.create_directory(Path::new("out")).expect("no fault");
         World::on(machine, plan(orders))
     }
 
-    fn on(machine: SimStorage, plan: Plan) -> World {
+    pub fn on(machine: SimStorage, plan: Plan) -> World {
         let program = analyze(&plan).expect("a right plan");
-        World { plan, program, machine, now: Arc::new(AtomicI64::new(10)) }
+        World { plan, program, machine, now: Arc::new(AtomicI64::new(10)), speaks: Arc::default() }
     }
 
-    fn start(&self, how: How) -> Result<Session, RunError> {
+    pub fn start(&self, how: How) -> Result<Session, RunError> {
+        let (engine, request) = self.run(how)?;
+        Session::start(engine, request, &mut || {}, Box::new(|| {}))
+    }
+
+    /// Returns the application, and the request for a run of it.
+    pub fn run(&self, how: How) -> Result<(Engine, Request), RunError> {
         let storage: Arc<dyn Storage> = Arc::new(self.machine.clone());
         let recorded = Recorded { plan: self.plan.clone(), sources: BTreeMap::new(), sinks: BTreeMap::new() };
         let mut directory = StateDirectory::open(OpenState {
@@ -154,10 +173,12 @@ impl World {
         directory.plant(how.planted);
         let sinks = crate::session::open_sinks(&self.program, &directory, storage)?;
         let schema = self.program.sources().next().expect("the clock").schema.clone();
-        let ticks = Ticks { now: self.now.clone(), last: 0, delay: how.delay, schema };
+        self.speaks.store(!how.is_mute, Ordering::Release);
+        let ticks = Ticks { now: self.now.clone(), last: 0, delay: how.delay, speaks: self.speaks.clone(), schema };
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(ticks)];
         sources.resize_with(self.program.sources().count(), || Box::new(SentSource));
-        let options = DurabilityOptions { savepoint: Some("start".into()), ..DurabilityOptions::default() };
+        let is_final = how.is_final;
+        let options = DurabilityOptions { savepoint: Some("start".into()), is_final, ..DurabilityOptions::default() };
         let idle = vec![None, None, None, how.idle];
         let request = Request {
             options: Options { workers: 2, epoch: how.epoch, ..Options::default() },
@@ -166,16 +187,44 @@ impl World {
             ..Request::new(sources, sinks, Arc::new(System::new()))
         };
         let engine = Engine::for_session(self.program.clone(), Logging::default()).expect("it compiles");
-        Session::start(engine, request, &mut || {}, Box::new(|| {}))
+        Ok((engine, request))
+    }
+
+    /// Returns what a run does from time to time whose clock is mute: once it was said that calls are given up, the clock speaks soon.
+    pub fn speaks_once_given_up<'a>(
+        &'a self,
+        control: &'a Control,
+        remarks: &'a mut Vec<String>,
+    ) -> impl FnMut() + use<'a> {
+        let mut said = None;
+        move || {
+            remarks.extend(control.take_remarks());
+            let are_given_up = remarks.iter().any(|remark| remark.contains("the tick of a clock has not come"));
+            if are_given_up && said.get_or_insert_with(Instant::now).elapsed() > WAITS {
+                self.speaks.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Closes a session whose clock is mute; returns what was said.
+    pub fn close_mute(&self, session: &Session) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let closed = session.close(&mut self.speaks_once_given_up(session.control(), &mut remarks));
+        closed.expect("it is closed once").expect("nothing fails");
+        remarks
+    }
+
+    /// Returns the events of a procedure's source that call it for these holds.
+    pub fn calls(&self, procedure: &Procedure, ids: impl IntoIterator<Item = i64>) -> RecordBatch {
+        let stream = self.program.sources().nth(procedure.source).expect("a source");
+        let ids: Vec<Vec<Value>> = ids.into_iter().map(|id| vec![Value::Int(id)]).collect();
+        batch_of(&stream.brought(), &ids)
     }
 
     /// Calls a procedure; the time at which it ran, none if it aborted.
-    fn call(&self, session: &Session, name: &str, id: i64, most: Duration) -> Result<Option<i64>, SessionError> {
+    pub fn call(&self, session: &Session, name: &str, id: i64, most: Duration) -> Result<Option<i64>, SessionError> {
         let procedure = session.procedure(name).expect("it can be called");
-        let (number, stream) = self.program.sources().enumerate().nth(procedure.source).expect("a source");
-        assert_eq!(number, procedure.source);
-        let batch = batch_of(&stream.brought(), &[vec![Value::Int(id)]]);
-        let mut calling = session.call(&procedure, &batch, None)?;
+        let mut calling = session.call(&procedure, &self.calls(&procedure, [id]), None)?;
         let answered = calling.next(Some(Instant::now() + most))?.ok_or(SessionError::Over)?;
         let transaction = self.program.transactions.iter().find(|one| one.name == name).expect("a transaction");
         match answered.replies().next().expect("one call") {
@@ -184,6 +233,7 @@ impl World {
                 Ok(Some(row.expect("a row")[0].word().expect("an int")))
             }
             Reply::Aborted(_) => Ok(None),
+            Reply::Refused(NotMade::BeforeTick) => Err(SessionError::Over),
             other => panic!("{other:?}"),
         }
     }
@@ -265,35 +315,6 @@ fn a_first_call_before_the_tick_is_found() {
     assert!(found, "none of {SEEDS} calls was let through before the tick");
 }
 
-/// Takes a hold that has expired, in a session that is closed at once, of a clock that answers so late. Returns the answer.
-fn takes_and_closes(delay: Duration) -> Result<Reply, SessionError> {
-    let world = World::new(1, false);
-    let session = world.start(How::default()).expect("it starts");
-    while world.call(&session, "put", 1, PATIENCE).expect("it is answered") < Some(10) {}
-    session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
-    world.now.fetch_add(10 * HOLD, Ordering::AcqRel);
-    let session = world.start(How { delay, ..How::default() }).expect("it starts again");
-    let procedure = session.procedure("take").expect("it can be called");
-    let stream = world.program.sources().nth(procedure.source).expect("a source");
-    let mut calling = session.call(&procedure, &batch_of(&stream.brought(), &[vec![Value::Int(1)]]), None)?;
-    session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
-    let answered = calling.next(Some(Instant::now() + PATIENCE))?.ok_or(SessionError::Over)?;
-    Ok(answered.replies().next().expect("one call"))
-}
-
-#[test]
-fn a_session_that_is_closed_waits_for_the_tick() {
-    let reply = takes_and_closes(Duration::from_millis(300)).expect("it is answered");
-    assert!(matches!(reply, Reply::Aborted(_)), "{reply:?}");
-}
-
-/// The clock answers later than calls of a closed session wait.
-#[test]
-fn calls_that_wait_in_vain_are_not_taken() {
-    let refused = takes_and_closes(Duration::from_secs(6)).expect_err("it is not taken");
-    assert!(matches!(refused, SessionError::Over), "{refused:?}");
-}
-
 /// Returns a world whose other source was left at time 1, and holds the clock back; the session goes on at time 20.
 fn held_back(how: How) -> (World, Session) {
     let world = World::new(1, true);
@@ -344,15 +365,15 @@ fn a_source_holds_the_first_calls_for_as_long_as_it_may_be_silent() {
 }
 
 /// The calls that are sent together, of which an epoch takes two.
-const TOGETHER: i64 = 12;
+pub const TOGETHER: i64 = 12;
 
 /// Returns a plan whose outputs are the rows alone.
-fn without_sinks() -> Plan {
+pub fn without_sinks() -> Plan {
     Plan { sinks: Vec::new(), ..plan(false) }
 }
 
 /// Returns the disk after a life that took calls together and was killed, and the number of its events before these.
-fn killed_after_calls() -> (SimStorage, u64) {
+pub fn killed_after_calls() -> (SimStorage, u64) {
     let world = World::on(SimStorage::new(1), without_sinks());
     let session = world.start(How { epoch: EpochSize::Events(2), ..How::default() }).expect("it starts");
     let mut before = 2;
@@ -360,9 +381,7 @@ fn killed_after_calls() -> (SimStorage, u64) {
         before += 1;
     }
     let puts = session.procedure("put").expect("it can be called");
-    let stream = world.program.sources().nth(puts.source).expect("a source");
-    let ids: Vec<Vec<Value>> = (1..=TOGETHER).map(|id| vec![Value::Int(id)]).collect();
-    let mut calling = session.call(&puts, &batch_of(&stream.brought(), &ids), None).expect("there is room");
+    let mut calling = session.call(&puts, &world.calls(&puts, 1..=TOGETHER), None).expect("there is room");
     let (mut answered, until) = (0, Some(Instant::now() + PATIENCE));
     while answered < TOGETHER as usize {
         answered += calling.next(until).expect("it is answered").expect("the run goes on").len();
@@ -373,27 +392,53 @@ fn killed_after_calls() -> (SimStorage, u64) {
     (world.machine, before)
 }
 
-/// Goes on after a crash that left so many bytes of the log; the clock shows a later time, late. Returns by the time at which they ran the
-/// numbers of the calls that were sent together, and how many of them the replay had.
-fn goes_on_after(crashed: &SimStorage, log: &Path, bytes: u64, before: u64, planted: Planted) -> ([u64; 2], u64) {
+/// Returns the disk after a crash that left so many bytes of the log.
+pub fn left_after(crashed: &SimStorage, log: &Path, bytes: u64) -> World {
     let world = World::on(crashed.copy(), without_sinks());
     world.machine.open(log, Open::Append).and_then(|file| file.truncate(bytes)).expect("no fault");
     world.now.fetch_add(10 * HOLD, Ordering::AcqRel);
-    let how = How { delay: Duration::from_millis(20), planted, epoch: EpochSize::Events(2), ..How::default() };
-    let session = world.start(how).expect("it starts again");
-    assert_eq!(world.call(&session, "put", 0, PATIENCE).expect("it is answered"), Some(10 + 10 * HOLD));
+    world
+}
+
+/// Returns the holds of a state but for that of number 0: their numbers, the times until which they are good, and their states.
+pub fn holds(session: &Session) -> Vec<[i64; 3]> {
     let table = session.table("holds").expect("it is there");
     let at = session.tables(&[table], Some(Instant::now() + PATIENCE)).expect("it is answered");
     let schema = Schema::scalars(["id", "until", "state"].map(|name| (name, Type::Int.into())));
+    let int = |value: &Value| value.word().expect("an int");
+    let holds = rows(&at.tables[0], &schema);
+    holds.iter().map(|row| [0, 1, 2].map(|column| int(&row[column]))).filter(|[id, ..]| *id != 0).collect()
+}
+
+/// Goes on with a clock that shows a later time, late. Returns by the time at which they ran the numbers of the calls that were
+/// sent together, and how many events the replay had.
+pub fn goes_on(world: &World, planted: Planted) -> ([u64; 2], u64) {
+    let how = How { delay: Duration::from_millis(20), planted, epoch: EpochSize::Events(2), ..How::default() };
+    let session = world.start(how).expect("it starts again");
+    assert_eq!(world.call(&session, "put", 0, PATIENCE).expect("it is answered"), Some(10 + 10 * HOLD));
     let mut ran = [0, 0];
-    for row in rows(&at.tables[0], &schema).iter().filter(|row| row[0] != Value::Int(0)) {
-        ran[usize::from(row[1] != Value::Int(10 + HOLD))] += 1;
+    for [_, until, _] in holds(&session) {
+        ran[usize::from(until != 10 + HOLD)] += 1;
     }
     let summary = session.close(&mut || {}).expect("it is closed once").expect("nothing fails");
-    let replayed = summary.durability.expect("a durable run").replayed_events.saturating_sub(before);
+    let replayed = summary.durability.expect("a durable run").replayed_events;
     let verified = verify(&open(&world.machine), Some("start"), &logged).expect("it is as the log has it");
     assert!(verified.tables_compared, "{:?}", verified.notes);
     (ran, replayed)
+}
+
+/// Goes on after a crash that left so many bytes of the log, as [`goes_on`] does: without the events before those that were sent together.
+pub fn goes_on_after(crashed: &SimStorage, log: &Path, bytes: u64, before: u64, planted: Planted) -> ([u64; 2], u64) {
+    let (ran, replayed) = goes_on(&left_after(crashed, log, bytes), planted);
+    (ran, replayed.saturating_sub(before))
+}
+
+/// Returns the log of a state, and the number of bytes of its records.
+pub fn log_of(crashed: &SimStorage) -> (PathBuf, usize) {
+    let logs: Vec<_> = crashed.files().into_iter().filter(|(path, _)| path.starts_with("state/log")).collect();
+    let (log, whole) = logs.last().expect("it has a log");
+    // Zeros follow its records.
+    (log.clone(), whole.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1))
 }
 
 /// Calls that were taken, so that the log has them, and that no epoch had when the process was killed: they run after the replay,
@@ -401,19 +446,16 @@ fn goes_on_after(crashed: &SimStorage, log: &Path, bytes: u64, before: u64, plan
 #[test]
 fn calls_that_the_gate_held_at_a_crash_wait_for_the_tick() {
     let (crashed, before) = killed_after_calls();
-    let logs: Vec<_> = crashed.files().into_iter().filter(|(path, _)| path.starts_with("state/log")).collect();
-    let (log, whole) = logs.last().expect("it has a log");
-    // Zeros follow its records.
-    let records = whole.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let (log, records) = log_of(&crashed);
     let mut random = Random::new(1);
     let (mut held, mut found) = (0, false);
     // An entry of the log has the calls, and those after it nothing but what passes.
     for bytes in (1..20).map(|part| records - part * 40 - random.below(40)) {
-        let ([early, late], replayed) = goes_on_after(&crashed, log, bytes as u64, before, Planted::default());
+        let ([early, late], replayed) = goes_on_after(&crashed, &log, bytes as u64, before, Planted::default());
         assert_eq!(early, replayed, "after {bytes} bytes of the log a call ran before the tick");
         held += late;
         let planted = Planted::new(Bug::HeldCallBeforeTick);
-        let ([early, _], replayed) = goes_on_after(&crashed, log, bytes as u64, before, planted);
+        let ([early, _], replayed) = goes_on_after(&crashed, &log, bytes as u64, before, planted);
         found |= early > replayed;
     }
     assert!(held > 0 && found, "{held} calls were held");

@@ -7,6 +7,7 @@ mod calls;
 mod early;
 mod first_calls;
 mod follow;
+mod given_up;
 mod proof;
 mod retries;
 #[path = "../../../sim/tests/search/mod.rs"]

@@ -20,7 +20,7 @@ use tidemill_histories::Random;
 use tidemill_model::Value;
 use tidemill_model::arrow::batch_of;
 use tidemill_plan::{Plan, Program, analyze};
-use tidemill_runtime::{KeyRefused, Reply, RequestKey, Session, When};
+use tidemill_runtime::{NotMade, Reply, RequestKey, Session, When};
 use tidemill_sim::{Fault, SimStorage};
 
 const TRIALS: u64 = 40;
@@ -110,7 +110,7 @@ impl Client<'_> {
         while let Ok(Some(answered)) = calling.next(None) {
             for (reply, &call) in answered.replies().zip(&calls[answered.first..]) {
                 match (&reply, changes) {
-                    (Reply::Refused(KeyRefused::OtherArguments), true) => {}
+                    (Reply::Refused(NotMade::OtherArguments), true) => {}
                     (_, true) => self.model.is_wrong(format!("call {call} was made with other arguments: {reply:?}")),
                     (Reply::Refused(why), false) => self.model.is_wrong(format!("call {call}: {why}")),
                     _ => {

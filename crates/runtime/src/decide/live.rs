@@ -2,11 +2,12 @@
 
 use super::ending::close_open;
 use super::{Decide, Decided, Decision};
-use crate::cutter::{Cutter, Gathering, Intake, source_failed};
+use crate::cutter::{ClocksGoOn, Cutter, Gathering, Intake, source_failed};
 use crate::entrance::Entrance;
-use crate::first_calls::FirstCalls;
+use crate::first_calls::{CLOSE_WAITS_MAX, FirstCalls};
 use crate::idle::raise;
 use crate::session::at_gate::{AtGate, SessionState};
+use std::time::Duration;
 use tidemill_io::IoFailure;
 use tidemill_recovery::{RunError, SavepointRequest};
 use tidemill_stages::due::DueCut;
@@ -36,23 +37,29 @@ impl LiveDecider {
         if self.first_calls.is_over() {
             return None;
         }
-        let closes = self.give_up_first_calls(at);
+        let ends = self.give_up_first_calls(at);
         let passes = at.is_due() || at.gate.has_wakes() || at.gate.ready(1) > 0;
         let until = self.first_calls.look(&at.gate, &at.inputs, &at.idle, passes, &at.on);
         at.gate.wait_sent(self.first_calls.held_wait());
-        until.into_iter().chain(closes).min()
+        until.into_iter().chain(ends).min()
     }
 
-    /// Gives the waiting calls up of a session that was closed too long ago; returns when to look again, where it is closed.
+    /// Gives calls up that have waited for too long in a run that is about to end; returns when to look again, where it is.
     fn give_up_first_calls(&mut self, at: &mut Entrance) -> Option<u64> {
-        let session = at.session.as_mut().filter(|session| session.is_closing())?;
         let now = at.on.environment.now();
-        let until = self.first_calls.closes(now);
+        if at.session.as_ref().is_some_and(AtGate::ends) {
+            self.first_calls.ends(now);
+        }
+        let until = self.first_calls.wait_until()?;
         if now < until {
             return Some(until);
         }
-        session.give_up_waiting();
-        self.first_calls = FirstCalls::over();
+        let stay = self.first_calls.give_up();
+        let events = at.session.as_mut().map_or(0, |session| session.give_up(&at.gate, stay));
+        let is_last = self.first_calls.waits_for_clocks(&at.gate, &at.inputs);
+        if let Some(remark) = given_up(events, at.gate.sent_held(), is_last) {
+            at.on.control.remark(remark);
+        }
         None
     }
 
@@ -85,6 +92,7 @@ impl LiveDecider {
 
     /// Has the cutter decide.
     fn cut(&mut self, at: &mut Entrance, session: SessionState, events_max: usize) -> Result<Gathering, RunError> {
+        let waits = self.first_calls.waits_for_clocks(&at.gate, &at.inputs);
         let mut intake = Intake {
             idle: &mut at.idle,
             ahead: &at.ahead,
@@ -92,12 +100,16 @@ impl LiveDecider {
             inputs: &mut at.inputs,
             feed: at.durable.as_mut().map(|durable| &mut durable.side.feed),
             session,
-            calls_wait: self.first_calls.held_wait(),
+            clocks_go_on: if waits { ClocksGoOn::ForCalls } else { ClocksGoOn::WithOthers },
             on: &at.on,
             pipeline: &at.pipeline,
             events_max,
         };
-        self.cutter.gather(&mut intake)
+        let gathering = self.cutter.gather(&mut intake);
+        if intake.clocks_go_on == ClocksGoOn::ForCallsAlone {
+            self.first_calls.ends(at.on.environment.now());
+        }
+        gathering
     }
 
     /// Returns the boundary at which something may be due at the end of time.
@@ -126,6 +138,17 @@ impl LiveDecider {
             None => Decision::Over,
         }
     }
+}
+
+/// Returns what is said of calls that are given up: of so many that waited, and so many that the gate holds. `is_last`: no later run has
+/// these.
+fn given_up(waited: u64, held: usize, is_last: bool) -> Option<String> {
+    let waited = (waited > 0).then(|| format!("what waited for it was not taken ({waited} calls or events)"));
+    let until = if is_last { "so the run waits for it" } else { "which stay for the next run" };
+    let held = (held > 0).then(|| format!("an earlier run has logged {held} calls or events, {until}"));
+    let said = waited.into_iter().chain(held).reduce(|waited, held| format!("{waited}; {held}"))?;
+    let seconds = Duration::from_nanos(CLOSE_WAITS_MAX).as_secs();
+    Some(format!("the run is to end, and the tick of a clock has not come for {seconds} s: {said}"))
 }
 
 /// Returns the decision that the next epoch takes these events.

@@ -13,6 +13,7 @@ use tidemill_recovery::{LogFeed, LookUp, LookedUp, SavepointRequest};
 use tidemill_stages::access::read::{TableRead, Wish};
 use tidemill_stages::actor::{Inbox, Took};
 use tidemill_stages::epoch::Epoch;
+use tidemill_stages::finish::answers::NotMade;
 use tidemill_stages::gate::Gate;
 use tidemill_stages::progress::Silence;
 
@@ -32,9 +33,11 @@ pub struct AtGate {
     messages: Option<Inbox<Message>>,
     /// Messages that wait, in order, as calls may not be taken yet.
     waiting: VecDeque<Message>,
-    /// The messages that waited in vain, and are never taken.
-    given_up: Vec<Message>,
     calls_wait: bool,
+    /// A flag: whether calls are not taken any more: they have waited in vain, and the session ends.
+    gives_up: bool,
+    /// The events of calls that were not taken, by source.
+    given_up: Vec<(usize, u64)>,
     /// Calls whose keys are looked up, and what is behind these.
     looking: WaitingCalls,
     /// The sources that are sent to.
@@ -64,8 +67,8 @@ impl AtGate {
         let (asked, later) = (Vec::new(), Vec::new());
         let (waiting, calls) = (VecDeque::new(), CallsAtGate::default());
         let (messages, looking) = (Some(messages), WaitingCalls::new(look_ups));
-        let given_up = Vec::new();
-        AtGate { link, messages, waiting, given_up, calls_wait: false, looking, sources, asked, later, calls }
+        let (calls_wait, gives_up, given_up) = (false, false, Vec::new());
+        AtGate { link, messages, waiting, calls_wait, gives_up, given_up, looking, sources, asked, later, calls }
     }
 
     /// Returns the state of the session.
@@ -84,19 +87,33 @@ impl AtGate {
         self.calls_wait = wait;
     }
 
-    /// Returns whether nothing more is sent, and messages wait.
-    pub fn is_closing(&self) -> bool {
-        !self.waiting.is_empty() && self.messages.as_ref().is_some_and(Inbox::is_closed)
+    /// Returns whether the session is about to end.
+    pub fn ends(&self) -> bool {
+        self.link.ends()
     }
 
-    /// Takes none of the messages that wait: who sent them is told that the run is over. Questions are answered.
-    pub fn give_up_waiting(&mut self) {
-        for message in std::mem::take(&mut self.waiting) {
-            match message {
-                Message::Ask(question) => self.asked.push(question),
-                message => self.given_up.push(message),
+    /// Takes no calls any more, those that wait or that come, nor what is sent without a time of its own: who made a
+    /// call is told that it was not made. Questions are answered. `all`: also those that come. Returns the number of events that waited.
+    pub fn give_up(&mut self, gate: &Gate, all: bool) -> u64 {
+        self.gives_up = all;
+        let before = self.given_up.len();
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting = waiting.into_iter().filter_map(|message| self.unless_given_up(message, gate)).collect();
+        self.given_up[before..].iter().map(|(_, events)| events).sum()
+    }
+
+    /// Returns a message, unless it is one that is not taken any more.
+    fn unless_given_up(&mut self, message: Message, gate: &Gate) -> Option<Message> {
+        let given_up = match &message {
+            Message::Calls(sent) if !sent.are_pushed || !gate.has_time(sent.source) => {
+                sent.refuse(NotMade::BeforeTick);
+                (sent.source, sent.calls.events.num_rows())
             }
-        }
+            Message::Records(source, records, _) if !gate.has_time(*source) => (*source, records.events.num_rows()),
+            _ => return Some(message),
+        };
+        self.given_up.push((given_up.0, given_up.1 as u64));
+        None
     }
 
     /// Returns the next message that may be taken now.
@@ -111,8 +128,15 @@ impl AtGate {
         if let Some(message) = self.looking.next_message() {
             return Some(Took::Message(message));
         }
-        while self.waiting.len() < WAITING_MAX {
+        let given_up_max = self.given_up.len() + WAITING_MAX;
+        while self.waiting.len() < WAITING_MAX && self.given_up.len() < given_up_max {
             match self.messages.as_ref()?.take() {
+                Took::Message(message) if self.gives_up => {
+                    let message = self.unless_given_up(message, gate);
+                    if let Some(message) = message.and_then(|message| self.unless_behind(message, gate)) {
+                        return Some(Took::Message(message));
+                    }
+                }
                 Took::Message(message) if self.calls_wait && self.waits(&message, gate) => {
                     self.waiting.push_back(message);
                 }
@@ -281,8 +305,12 @@ impl AtGate {
     /// Takes nothing more; by source, the events that were sent and never taken.
     pub fn close(&mut self) -> Vec<(usize, u64)> {
         let messages = self.messages.take().map(Inbox::close).unwrap_or_default();
-        let waiting = std::mem::take(&mut self.given_up).into_iter().chain(std::mem::take(&mut self.waiting));
-        let messages = self.looking.close().chain(waiting).chain(messages);
+        for message in self.waiting.iter().filter(|_| self.calls_wait) {
+            if let Message::Calls(sent) = message {
+                sent.refuse(NotMade::BeforeTick);
+            }
+        }
+        let messages = self.looking.close().chain(std::mem::take(&mut self.waiting)).chain(messages);
         let untaken = |message| match message {
             Message::Records(source, records, _) | Message::Calls(SentCalls { source, calls: records, .. }) => {
                 Some((source, records.events.num_rows() as u64))
@@ -292,7 +320,7 @@ impl AtGate {
         self.asked.clear();
         self.calls = CallsAtGate::default();
         self.later.clear();
-        messages.filter_map(untaken).collect()
+        std::mem::take(&mut self.given_up).into_iter().chain(messages.filter_map(untaken)).collect()
     }
 }
 

@@ -13,7 +13,8 @@
 //!
 //! # Invariant
 //!
-//! A caller gets the outcome of each of its events once, in their order, or none if the run ends before. The events are
+//! A caller gets the outcome of each of its events once, in their order, or none if the run ends before (one whose call waited for
+//! the tick of a clock in vain learns that it was not made). The events are
 //! in the log before that, unless it was wanted earlier, so a replay gives the same outcomes; it has no callers, and answers nobody. A call that is made
 //! again with the same key gets the outcome of the first one ([`retries`](crate::session::retries)).
 
@@ -27,7 +28,7 @@ use tidemill_durability::CallKey;
 use tidemill_io::SourceBatch;
 use tidemill_plan::TransactionId;
 use tidemill_stages::epoch::{Epoch, StageTimes};
-use tidemill_stages::finish::answers::{Answers, KeyRefused, Outcome};
+use tidemill_stages::finish::answers::{Answers, NotMade, Outcome};
 use tidemill_stages::wiring::InputId;
 
 /// A transaction that can be called.
@@ -90,8 +91,8 @@ impl Caller {
         self.reply.to.take(Answered { first: self.first, epoch, way, answers, rows });
     }
 
-    /// Says that one call was not made.
-    pub(crate) fn refuse(&self, why: KeyRefused) {
+    /// Says that one call was not made, or a push.
+    pub(crate) fn refuse(&self, why: NotMade) {
         let outcomes = vec![Outcome::Refused(why)];
         let answers = Answers { input: self.input, outcomes, committed: None, aborted: None, untaken: Vec::new() };
         self.answer(0, None, Arc::new(answers), 0..1);
@@ -129,6 +130,14 @@ impl SentCalls {
     /// The key of a call.
     pub fn key(&self, call: usize) -> Option<&CallKey> {
         self.keys.get(call)?.as_ref()
+    }
+
+    /// Says of each that it was not made.
+    pub fn refuse(&self, why: NotMade) {
+        let answers = if self.are_pushed { 1 } else { self.calls.events.num_rows() };
+        for call in 0..answers {
+            Caller { first: self.caller.first + call, ..self.caller.clone() }.refuse(why);
+        }
     }
 
     /// Some of them.
@@ -216,8 +225,8 @@ pub enum Reply {
     Aborted(RecordBatch),
     /// It reached no transaction, for this reason: a filter left it out, or a filter or map failed. It changed nothing.
     Untaken(String),
-    /// It was not made: a call with the same key stands in its way.
-    Refused(KeyRefused),
+    /// It was not made, for this reason: a call with the same key stands in its way, or the run ends.
+    Refused(NotMade),
 }
 
 impl Answered {

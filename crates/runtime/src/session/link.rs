@@ -13,7 +13,7 @@ use arrow_array::{Array, PrimitiveArray, RecordBatch, make_array};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tidemill_durability::Place;
@@ -137,6 +137,8 @@ pub struct Link {
     /// The channel to the gate, until the session or the run ends. Held by a sender that waits for room, so that others
     /// wait for their turn.
     gate: Mutex<Option<ToGate>>,
+    /// A flag: whether the session is about to end. Written by who ends it, also while others still send; read by the gate.
+    ends: AtomicBool,
     /// Rung when the gate takes a message.
     room: Arc<Bell>,
     /// The questions whose epochs are cut and not yet released, in order.
@@ -221,13 +223,26 @@ impl Link {
         if outbox.send(message) { Sending::Sent } else { Sending::Over }
     }
 
+    /// Says that the session is about to end, while it may still be sent to.
+    pub fn announce_end(&self) {
+        self.ends.store(true, Ordering::Release);
+        self.remind();
+    }
+
+    /// Returns whether the session is about to end.
+    pub fn ends(&self) -> bool {
+        self.ends.load(Ordering::Acquire)
+    }
+
     /// Ends sending: the gate sees the end after everything that was sent before.
     pub fn end(&self) {
+        self.announce_end();
         *self.gate.lock() = None;
     }
 
     /// Ends the sending, unless a sender waits for room until the deadline. Returns whether it is done.
     pub fn end_until(&self, deadline: Instant) -> bool {
+        self.announce_end();
         self.gate.try_lock_until(deadline).map(|mut gate| *gate = None).is_some()
     }
 

@@ -335,6 +335,12 @@ impl Session {
         self.message(Message::End(source), deadline)
     }
 
+    /// Says that the session is about to end, while it may still be sent to: from now on calls that wait for the tick of a clock
+    /// do so for five seconds at most.
+    pub fn announce_end(&self) {
+        self.link.announce_end();
+    }
+
     /// Stops sending to all sources. The run ends when all sources that are read have ended.
     pub fn stop_sending(&self) {
         self.link.end();

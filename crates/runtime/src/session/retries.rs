@@ -29,7 +29,7 @@ use tidemill_durability::{Bug, CallKey, Planted};
 use tidemill_plan::KEYS_MAX;
 use tidemill_recovery::{ANSWER_BYTES_MAX, Control, KeyRuns, LookUp, LookedUp, Page, Remembered, Remembering, user_of};
 use tidemill_stages::epoch::Epoch;
-use tidemill_stages::finish::answers::{Answers, KeyRefused};
+use tidemill_stages::finish::answers::{Answers, NotMade};
 use tidemill_stages::gate::Gate;
 use tidemill_stages::machine::Machine;
 
@@ -162,11 +162,11 @@ impl Retries {
             return Taken::Known;
         } else if !state.are_runs_of(looked_up) && self.runs_may_have(state, place, key) {
             if !may_look {
-                return self.refuse(caller, KeyRefused::Busy);
+                return self.refuse(caller, NotMade::Busy);
             }
             return Taken::Waits(LookUp { number: 0, place, key: key.key.clone(), runs: state.runs.clone() });
         } else if has_no_room(state) {
-            return self.refuse(caller, KeyRefused::TooMany);
+            return self.refuse(caller, NotMade::TooMany);
         }
         // It is new, or its time is over. Of a call the epoch has the caller.
         let waiting = if of.input.is_none() { vec![caller.clone()] } else { Vec::new() };
@@ -189,7 +189,7 @@ impl Retries {
         state.runs.may_have(place, &key.key, key.called, self.planted.is(Bug::FilterForgetsRun))
     }
 
-    fn refuse(&self, caller: &Caller, why: KeyRefused) -> Taken {
+    fn refuse(&self, caller: &Caller, why: NotMade) -> Taken {
         self.control.vitals.keys.refused.fetch_add(1, Ordering::Relaxed);
         caller.refuse(why);
         Taken::Known
@@ -199,11 +199,11 @@ impl Retries {
     fn is_known(&self, known: &mut Known, key: &CallKey, caller: &Caller) {
         match known {
             Known::UnderWay(arguments, _) if self.differ(*arguments, key.arguments) => {
-                caller.refuse(KeyRefused::OtherArguments);
+                caller.refuse(NotMade::OtherArguments);
             }
             Known::UnderWay(_, waiting) => waiting.push(caller.clone()),
             Known::Answered(page, at) if self.differ(page.keys[*at].arguments, key.arguments) => {
-                caller.refuse(KeyRefused::OtherArguments);
+                caller.refuse(NotMade::OtherArguments);
             }
             Known::Answered(page, at) => again(page, *at, caller),
         }
@@ -445,7 +445,7 @@ fn is_over(known: &Known, of: &Remembering, now: i64) -> bool {
 /// Answers a call as one before it with the same key and arguments.
 fn again(page: &Page, at: usize, caller: &Caller) {
     match page.is_of_now(at) {
-        false => caller.refuse(KeyRefused::OtherVersion),
+        false => caller.refuse(NotMade::OtherVersion),
         true => caller.answer(page.epochs[at], None, page.answers.clone(), at..at + 1),
     }
 }

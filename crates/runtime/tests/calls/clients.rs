@@ -12,7 +12,7 @@ use tidemill_histories::{Random, same_rows};
 use tidemill_model::Value;
 use tidemill_model::arrow::{batch_of, rows};
 use tidemill_plan::{Program, StreamId};
-use tidemill_runtime::{Calling, KeyRefused, Procedure, Reply, RequestKey, Session, SessionError, TablesAt, When};
+use tidemill_runtime::{Calling, NotMade, Procedure, Reply, RequestKey, Session, SessionError, TablesAt, When};
 
 /// The first field of calls that are made with the key of another one.
 pub const CHANGED: i64 = 1 << 40;
@@ -44,7 +44,7 @@ impl Said {
         }
     }
 
-    fn of(program: &Program, procedure: &Procedure, reply: Reply) -> Result<Said, KeyRefused> {
+    fn of(program: &Program, procedure: &Procedure, reply: Reply) -> Result<Said, NotMade> {
         let transaction = &program.transactions[procedure.transaction];
         let row = |batch: RecordBatch, stream: StreamId| {
             rows(&batch, &program.streams[stream].schema).pop().expect("a reply has one row")
@@ -197,7 +197,7 @@ impl<'a> Clients<'a> {
             for (reply, &call) in answered.replies().zip(&wait.calls[answered.first..]) {
                 let reply = Said::of(self.program, &wait.procedure, reply);
                 match (reply, wait.is_changed) {
-                    (Err(KeyRefused::OtherArguments), true) => self.counts.lock().refused += 1,
+                    (Err(NotMade::OtherArguments), true) => self.counts.lock().refused += 1,
                     (reply, true) => self.is_wrong(format!("call {call} was made with other arguments: {reply:?}")),
                     (Err(why), false) => self.is_wrong(format!("call {call}: {why}")),
                     (Ok(said), false) => self.told(call, said),

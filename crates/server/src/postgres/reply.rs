@@ -9,7 +9,7 @@ use super::types;
 use super::wire::Wire;
 use crate::calls::Made;
 use std::sync::Arc;
-use tidemill_runtime::{KeyRefused, Outcome};
+use tidemill_runtime::{NotMade, Outcome};
 
 /// The form in which a call's reply is written.
 pub struct CallShape {
@@ -44,10 +44,11 @@ pub fn write(out: &mut Vec<u8>, wire: &Wire, shape: &CallShape, outcome: Result<
         Outcome::Untaken(reason) => return Err(PgError::new(code::ABORTED, made.answered().untaken(reason))),
         Outcome::Refused(why) => {
             return Err(match why {
-                KeyRefused::TooMany | KeyRefused::Busy => PgError::busy(why.to_string()),
-                KeyRefused::OtherArguments | KeyRefused::OtherVersion => {
+                NotMade::TooMany | NotMade::Busy => PgError::busy(why.to_string()),
+                NotMade::OtherArguments | NotMade::OtherVersion => {
                     PgError::new(code::BAD_VALUE_OF_SETTING, why.to_string())
                 }
+                NotMade::BeforeTick => PgError::fatal(code::RUN_OVER, why.to_string()),
             });
         }
         Outcome::Silent => None,

@@ -219,7 +219,7 @@ fn attributes(called: &Called) -> Vec<(&'static str, Value)> {
 fn error(called: &Called) -> Option<&'static str> {
     match called.answer.as_ref().map(|answer| answer.outcome) {
         None => Some("it got no outcome"),
-        Some(Said::Refused) => Some("its key was refused"),
+        Some(Said::Refused) => Some("it was not made"),
         Some(Said::Committed | Said::Aborted) => None,
     }
 }

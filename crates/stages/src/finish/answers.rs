@@ -30,13 +30,13 @@ pub enum Outcome {
     /// It reached no transaction: a filter left it out, or a filter or map failed. The reason is this one of
     /// [`Answers::untaken`].
     Untaken(u32),
-    /// It was no event: a call whose key has another meaning, or cannot be kept. No epoch has this outcome.
-    Refused(KeyRefused),
+    /// It was no event: a call that was not made. No epoch has this outcome.
+    Refused(NotMade),
 }
 
-/// The reason why a call with a key is neither made nor answered as one before it.
+/// The reason why a call is neither made nor, by its key, answered as one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyRefused {
+pub enum NotMade {
     /// A call with this key had other arguments.
     OtherArguments,
     /// Too many keys are kept.
@@ -45,16 +45,21 @@ pub enum KeyRefused {
     Busy,
     /// The answer was given by a version of the program whose replies have another form.
     OtherVersion,
+    /// The run ends, and the tick of its clock has not come, which stands before all calls.
+    BeforeTick,
 }
 
-impl fmt::Display for KeyRefused {
+impl fmt::Display for NotMade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            KeyRefused::OtherArguments => "a call with this idempotency key had other arguments",
-            KeyRefused::TooMany => "too many idempotency keys are kept; try again later, or call without a key",
-            KeyRefused::Busy => "too many idempotency keys are looked up; try again later, or call without a key",
-            KeyRefused::OtherVersion => {
+            NotMade::OtherArguments => "a call with this idempotency key had other arguments",
+            NotMade::TooMany => "too many idempotency keys are kept; try again later, or call without a key",
+            NotMade::Busy => "too many idempotency keys are looked up; try again later, or call without a key",
+            NotMade::OtherVersion => {
                 "a call with this idempotency key was answered by another version of the program, in another form"
+            }
+            NotMade::BeforeTick => {
+                "the run ends before its clock has given a tick, and the call was not made; make it again"
             }
         })
     }

@@ -246,7 +246,12 @@ impl Gate {
 
     /// Returns whether sent events are held.
     pub fn holds_sent(&self) -> bool {
-        self.sent.held() > 0
+        self.sent_held() > 0
+    }
+
+    /// Returns the number of sent events that are held.
+    pub fn sent_held(&self) -> usize {
+        self.sent.held()
     }
 
     /// Says whether sent events wait, those that are held and those that come: none passes, but as an earlier cut had it.
