@@ -303,6 +303,10 @@ pub struct SourceState {
     /// A flag: whether its events were sent, and have anchored positions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sent: bool,
+    /// The places of the events that the gate held back among all such events that were sent: the number of those before, and their own.
+    /// Empty if none of another source are held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<(u64, u64)>,
     /// The greatest event time seen.
     pub greatest: Option<i64>,
     /// The greatest punctuation.

@@ -167,6 +167,8 @@ pub enum Bug {
     CallWaitsWithoutIdle,
     /// The log does not have the order between the sources of what was sent.
     LogForgetsOrder,
+    /// A checkpoint forgets the order between the sources of the calls that the gate holds back.
+    CheckpointForgetsOrder,
     /// A checkpoint forgets the events of batches that are not full.
     CheckpointForgetsBatches,
     /// A migration takes over what is open of an operator whose definition is another.

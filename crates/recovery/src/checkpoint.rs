@@ -267,6 +267,9 @@ pub fn forget(sources: &mut [SourceAt], planted: Planted) {
         if planted.is(Bug::CheckpointForgetsKeys) {
             keys.clear();
         }
+        if planted.is(Bug::CheckpointForgetsOrder) {
+            standing.places.clear();
+        }
         if planted.is(Bug::CheckpointForgetsBatches) {
             standing.batches.clear();
         }
@@ -316,6 +319,7 @@ pub fn write_sources(
             ended: standing.ended,
             open: standing.is_open,
             sent: standing.is_sent,
+            places: standing.places,
             greatest: standing.greatest,
             punctuated: standing.punctuated,
             passed: standing.passed,
@@ -509,6 +513,7 @@ pub fn restore_sources(directory: &StateDirectory, program: &Program) -> Result<
             is_open: state.open,
             is_sent: state.sent,
             held,
+            places: state.places.clone(),
             aside,
             batches,
         };
@@ -534,7 +539,9 @@ fn agrees(state: &SourceState, stream: &tidemill_plan::Stream, held: &[RecordBat
         ints.unwrap_or_else(|| column.as_primitive::<TimestampMicrosecondType>().values().to_vec())
     };
     let is_sorted = held.iter().flat_map(times).is_sorted();
-    is_sorted && state.passed.checked_add(count).is_some_and(|taken| taken <= state.events)
+    let placed = state.places.iter().try_fold(0, |sum: u64, (_, count)| sum.checked_add(*count));
+    let has_places = state.places.is_empty() || state.sent && placed == Some(count);
+    is_sorted && has_places && state.passed.checked_add(count).is_some_and(|taken| taken <= state.events)
 }
 
 fn batch(

@@ -114,6 +114,7 @@ impl Ending {
         for SourceAt { standing, .. } in &mut sources {
             if directory.planted().is(Bug::CheckpointForgetsHeld) {
                 standing.held.clear();
+                standing.places.clear();
             }
             if directory.planted().is(Bug::CheckpointForgetsTimes) {
                 standing.greatest = None;

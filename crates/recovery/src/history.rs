@@ -161,6 +161,7 @@ impl History {
                 is_open,
                 is_sent,
                 held,
+                places: _,
                 aside,
                 batches,
                 last_time,
@@ -314,6 +315,7 @@ pub fn source_positions(directory: &StateDirectory, program: &Program) -> Result
     if has_logged {
         for SourceAt { standing, .. } in &mut sources {
             standing.held.clear();
+            standing.places.clear();
             standing.aside = Aside::default();
         }
     }

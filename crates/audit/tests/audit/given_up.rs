@@ -5,6 +5,7 @@ use crate::bank::{logged, open};
 use crate::first_calls::{
     HOLD, How, PATIENCE, TOGETHER, World, goes_on, holds, killed_after_calls, left_after, log_of,
 };
+use crate::trials;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -257,4 +258,49 @@ fn the_last_run_waits_for_the_tick_while_calls_are_held() {
     close(&session);
     let after = ran.iter().filter(|[_, until, _]| *until == AGAIN + HOLD).count() as u64;
     assert_eq!([ran.len() as u64 - after, after], [early, late]);
+}
+
+/// Takes holds that are not there yet and then puts them, round after round, in a run that is stopped, so that the gate holds some of
+/// these calls: an epoch has two messages, and the gate takes two more after the last. Goes on; returns whether a hold was taken, which a call
+/// has put that came later.
+fn is_taken_after_a_stop(seed: u64, planted: Planted) -> bool {
+    let world = left(World::new(seed, false));
+    let how = How { epoch: EpochSize::Events(4), planted, ..How::default() };
+    let session = world.start(how).expect("it starts again");
+    let sent = AtomicI64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let procedures = ["take", "put"].map(|name| session.procedure(name).expect("it can be called"));
+            for round in 1.. {
+                sent.store(round, Ordering::Release);
+                for procedure in &procedures {
+                    let calls = world.calls(procedure, 2 * round..2 * round + 2);
+                    if session.call(procedure, &calls, None).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        while sent.load(Ordering::Acquire) < 40 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        session.stop();
+    });
+    close(&session);
+    let session = world.start(How { delay: LATE / 10, ..How::default() }).expect("it starts again");
+    let taken = holds(&session).iter().any(|[.., state]| *state == 2);
+    close(&session);
+    is_as_logged(&world);
+    taken
+}
+
+/// Calls of several procedures that the gate holds keep their order in a checkpoint.
+#[test]
+fn calls_that_the_gate_holds_keep_their_order() {
+    let mut found = false;
+    trials(2, |seed| {
+        assert!(!is_taken_after_a_stop(seed, Planted::default()), "seed {seed}");
+        found |= is_taken_after_a_stop(seed, Planted::new(Bug::CheckpointForgetsOrder));
+        found
+    });
 }

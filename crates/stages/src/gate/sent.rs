@@ -14,7 +14,12 @@ pub type SourceRun = (u32, u32);
 pub struct SentOrder {
     runs: VecDeque<SourceRun>,
     held: usize,
+    /// The events that stood when the run began, by place: those before, the source, their number.
+    standing: Vec<(u64, usize, u64)>,
 }
+
+/// The place of consecutive events of a source among all sent events that the gate holds: the number of those before, and their own.
+pub type SentPlace = (u64, u64);
 
 impl SentOrder {
     /// Adds events of a source after the others.
@@ -24,6 +29,32 @@ impl SentOrder {
             Some((last, run)) if *last as usize == source => *run += count as u32,
             _ if count == 0 => {}
             _ => self.runs.push_back((source as u32, count as u32)),
+        }
+    }
+
+    /// Returns the places of the events of a source; empty if all that are held are of it, or none.
+    pub fn places(&self, source: usize) -> Vec<SentPlace> {
+        let mut before = 0;
+        let place = |&(of, count): &SourceRun| {
+            let place = (before, u64::from(count));
+            before += place.1;
+            (of as usize == source).then_some(place)
+        };
+        let places: Vec<SentPlace> = self.runs.iter().filter_map(place).collect();
+        if places.len() == self.runs.len() { Vec::new() } else { places }
+    }
+
+    /// Puts in the events of a source that were held before, at their places, and without these after all that have some.
+    pub fn stand(&mut self, source: usize, places: &[SentPlace], held: usize) {
+        assert!(self.standing.iter().all(|(_, of, _)| *of != source), "a source stands once");
+        let last = [(u64::MAX, held as u64)];
+        let places = if places.is_empty() { &last } else { places };
+        assert_eq!(places.iter().map(|(_, count)| *count).sum::<u64>(), held as u64, "each event has its place");
+        self.standing.extend(places.iter().map(|&(before, count)| (before, source, count)));
+        self.standing.sort_unstable();
+        (self.runs, self.held) = (VecDeque::new(), 0);
+        for (_, source, count) in self.standing.clone() {
+            self.push(source, count as usize);
         }
     }
 
@@ -95,6 +126,22 @@ mod tests {
         order.remove(0, 2);
         assert_eq!(take(&mut order, 9), (vec![(0, 1), (1, 1)], 0));
         assert_eq!(take(&mut order, 1), (vec![], 0));
+    }
+
+    #[test]
+    fn events_stand_in_their_order() {
+        let mut order = SentOrder::default();
+        for (source, count) in [(1, 2), (0, 3), (1, 1), (3, 2)] {
+            order.push(source, count);
+        }
+        assert_eq!(order.places(2), []);
+        let mut stands = SentOrder::default();
+        for (source, held) in [(0, 3), (1, 3), (3, 2)] {
+            stands.stand(source, &order.places(source), held);
+        }
+        assert_eq!(take(&mut stands, 9), (vec![(1, 2), (0, 3), (1, 1), (3, 2)], 0));
+        stands.push(5, 4);
+        assert_eq!(stands.places(5), [], "all are of it");
     }
 
     /// A replay takes them as they passed, not as they were sent.

@@ -1,6 +1,7 @@
 //! The state of a split in the gate between two epochs, for checkpoints.
 
 use crate::gate::queue::{Arrived, Queue, Segment};
+use crate::gate::sent::SentPlace;
 use crate::gate::{Aside, Gate, OpenBatch};
 use crate::progress::SplitMarks;
 use arrow_array::RecordBatch;
@@ -27,6 +28,8 @@ pub struct Standing {
     pub is_sent: bool,
     /// The events that are held back, in order.
     pub held: Vec<RecordBatch>,
+    /// Their places among all sent events that are held back; empty if all of these are of one source, and if they have event times.
+    pub places: Vec<SentPlace>,
     /// The late and bad records that wait for their order; late events that are inputs are among those that are held back.
     pub aside: Aside,
     /// The batches that are begun; only in the state of the first split of a source.
@@ -38,7 +41,7 @@ impl Gate {
     pub fn standings(&self) -> Vec<Standing> {
         debug_assert!(!self.has_rejects(), "an epoch takes all late and bad records that may pass");
         let anchor = self.anchor();
-        let of = |(q, marks): (&Queue, &SplitMarks)| {
+        let of = |(split, (q, marks)): (usize, (&Queue, &SplitMarks))| {
             let (held, aside) = q.held_apart();
             Standing {
                 begin: marks.begin,
@@ -50,11 +53,12 @@ impl Gate {
                 is_open: self.progress.is_open(q.place.source),
                 is_sent: marks.is_sent,
                 held,
+                places: if marks.is_sent { self.sent.places(split) } else { Vec::new() },
                 aside,
                 batches: if q.place.split == 0 { self.open_batches(q.place.source) } else { Vec::new() },
             }
         };
-        self.queues.iter().zip(self.progress.iter()).map(of).collect()
+        self.queues.iter().zip(self.progress.iter()).enumerate().map(of).collect()
     }
 
     /// Restores the standing of a source. Call it before the source delivers anything.
@@ -64,6 +68,9 @@ impl Gate {
         let marks = self.progress.of_mut(source);
         assert!(marks.greatest.is_none() && queue.segments.is_empty(), "a source stands before it delivers");
         let held: usize = standing.held.iter().map(RecordBatch::num_rows).sum();
+        if standing.is_sent && held > 0 {
+            self.sent.stand(source, &standing.places, held);
+        }
         marks.begin = standing.begin;
         marks.greatest = standing.greatest;
         marks.punctuated = standing.punctuated;
@@ -88,9 +95,6 @@ impl Gate {
                 None => (counter..counter + len).collect(),
             };
             counter += len;
-            if marks.is_sent {
-                self.sent.push(source, batch.num_rows());
-            }
             queue.push(Segment { batch, times, arrived: Arrived::Together(now), late: None });
         }
         queue.put_late(late, &after, now);
