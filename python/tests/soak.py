@@ -34,9 +34,9 @@ HELPERS_MAX = 2_000
 """MiB of all processes that answer queries, together."""
 CONNECTIONS_MAX = 400
 """The number of connections of each protocol."""
-RESIDENT_MAX = 200 + 256 + 512 + 2 * CONNECTIONS_MAX
-"""MiB of the server: what it has without clients, tables in responses, prepared statements, and one message of 1 MiB of each
-connection, as docs/server.md bounds them."""
+RESIDENT_MAX = 200 + 256 + 512 + (4 + 1) * CONNECTIONS_MAX
+"""MiB of the server: what it has without clients, tables in responses, prepared statements, and of each connection one message
+of 1 MiB, which takes four times that where it is a body of events, as docs/server.md bounds them."""
 DESCRIPTORS_MAX = 2 * CONNECTIONS_MAX + 200
 GAP = 0.05
 """Seconds from one order of a client to the next: each becomes a call, whenever those before it are answered."""
