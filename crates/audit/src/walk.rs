@@ -78,8 +78,9 @@ impl<'p> Walk<'p> {
     ) -> Result<Walk<'p>, AuditError> {
         let from = savepoint.unwrap_or(directory);
         let (start, history) = History::open(directory, savepoint, program, &mut |stream| open(from, stream))?;
-        let StartingPoint { epoch, tables, sources } = start;
+        let StartingPoint { epoch, tables, sources, passed } = start;
         let mut reference = Reference::new(program);
+        reference.stand_after(passed);
         for (t, batch) in tables.iter_enumerated() {
             reference.preload(t, rows(batch, &table_schema(&program.tables[t])));
         }
@@ -95,7 +96,6 @@ impl<'p> Walk<'p> {
             let times = held.iter().filter_map(|event| event[stream.own_time()?].word()).collect::<Vec<_>>();
             reference.send(s, source.is_sent);
             reference.stand(s, source.events, source.greatest, held);
-            reference.stand_passed(s, source.passed);
             reference.anchor(source.anchor);
             source.punctuated.into_iter().for_each(|time| reference.punctuate(s, time));
             reference.set_end(s, source.ended, source.is_open);

@@ -16,13 +16,14 @@ use tidemill_plan::{Definition, Keep, Origin, Plan, Program, Table, TablePart, W
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the state directory's format.
-pub const FORMAT: u32 = 13;
+pub const FORMAT: u32 = 14;
 
 /// The oldest version that can be read; versions after [`FORMAT`] are refused. Version 6 adds ranges of virtual
 /// nodes; without them it is the same as version 5. Version 7 has exact sums and means in windowed columns
 /// ([`EXACT_WINDOWS`]). Version 8 has the answers of calls with a key; version 9
 /// indexes of several columns; version 10 distinct words in order ([`DISTINCT_IN_ORDER`]); version 11 runs of keys;
-/// version 12 the chain of proof; version 13 windows that are ordered by the places of their events ([`PLACES`]).
+/// version 12 the chain of proof; version 13 windows that are ordered by the places of their events, and version 14 joins
+/// ([`PLACES`]).
 const FORMAT_READ_MIN: u32 = 5;
 
 /// The version since which windowed columns of floats have exact sums, and means of floats and ints are rounded once.
@@ -32,10 +33,14 @@ const EXACT_WINDOWS: u32 = 7;
 /// The version since which distinct words of a windowed column are in the order in which they are searched.
 const DISTINCT_IN_ORDER: u32 = 10;
 
-/// The version since which the groups of a window over the events of a source are in the order of the places of their first
-/// events. Before, a row of a hidden table numbered them, from 1, as their windows began. So each number is at most that of the
-/// events of the source that had passed, and less than every place that comes: numbers and places stand in one order.
-const PLACES: u32 = 13;
+/// The version since which groups of windows, and keys whose events wait in joins, are in the order of the places of their first
+/// events among those of all sources. In version 13 those of windows were so among those of their source. Before, and of joins
+/// in version 13, a row of a hidden table numbered them, from 1.
+const PLACES: u32 = 14;
+
+/// Greater than each such number: as many events have not passed. Places that come to a state of an earlier version are greater,
+/// so that numbers and places stand in one order.
+const NUMBERS_MAX: u64 = 1 << 48;
 
 const NAME: &str = "manifest";
 const HEAD: &str = "tidemill state ";
@@ -187,6 +192,10 @@ pub struct Checkpoint {
     /// The virtual nodes whose rows the checkpoint has. A run can only continue from all of them.
     #[serde(default, skip_serializing_if = "NodeRange::is_whole")]
     pub nodes: NodeRange,
+    /// The number of places before those of the first event of the sources: of events whose sources the program does not have any
+    /// more, and of those of a state whose rows were taken over.
+    #[serde(default)]
+    pub passed_before: u64,
 }
 
 /// Answers of calls with a key of one source, as rows by key.
@@ -455,7 +464,10 @@ impl Manifest {
         let read: Result<Manifest, _> = serde_json::from_value(value);
         let mut manifest = read.map_err(|error| damaged(split + 1, &error.to_string()))?;
         manifest.define_operators();
-        manifest.drop_numbers();
+        if manifest.format < PLACES {
+            manifest.checkpoint.passed_before = NUMBERS_MAX;
+            manifest.drop_numbers();
+        }
         if let Some((table, column, why)) = manifest.other_window() {
             return Err(StateError::Refused(format!(
                 "{} has version {format} of the format and the windowed column {table}.{column}, {why}; begin a new state, or go on \
@@ -476,10 +488,10 @@ impl Manifest {
         }
     }
 
-    /// Drops the tables of an earlier version that numbered the groups of windows and that the program, where it is recorded, does
-    /// not have any more. The state is then the same as one that this version has written.
+    /// Drops the tables of an earlier version that numbered groups of windows, or events that wait in joins, and that the program,
+    /// where it is recorded, does not have any more. The state is then the same as one that this version has written.
     fn drop_numbers(&mut self) {
-        let Some(recorded) = self.recorded.as_ref().filter(|_| self.format < PLACES) else { return };
+        let Some(recorded) = &self.recorded else { return };
         let Ok(program) = analyze(&recorded.plan) else { return };
         let is = Identity::of(&program);
         let has = |table: &Table| is.tables.iter().any(|other| other.name == table.name);

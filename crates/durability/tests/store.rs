@@ -11,7 +11,7 @@ use tidemill_durability::{
 use tidemill_histories::Random;
 use tidemill_model::{Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named};
-use tidemill_plan::{Column, Keep, Plan, Slices, Table, Window, WindowsDef, analyze};
+use tidemill_plan::{Column, JoinBound, JoinDef, JoinHow, Keep, Plan, Slices, Table, Window, WindowsDef, analyze};
 use tidemill_sim::{Fault, SimStorage};
 use tidemill_state::{EXISTS, Image, NOWHERE, RowShape, virtual_node_of};
 
@@ -369,62 +369,85 @@ fn windows() -> Plan {
         .build()
 }
 
-/// Before version 13 a hidden table numbered the groups of each window. It goes with the opening; all else stays, and the
-/// state is the program's. Where the program is not recorded, the window is another.
+/// Returns an outer join of the events of a source with themselves.
+fn joined() -> Plan {
+    let mut plan = PlanBuilder::new("a")
+        .source("events", |s| s.event_time("at", Type::Int).field("x", Type::Int))
+        .transaction("j", [named("events"), named("events")], |t| t.body(|b| b.give([("x", event("p.x"))])))
+        .build();
+    let on = vec![(event("x"), event("x"))];
+    let (bound, how) = (JoinBound::Within(Value::Int(10)), JoinHow::Outer);
+    plan.transactions[0].join = Some(JoinDef { left: "p".into(), right: Some("a".into()), on, bound, how });
+    plan
+}
+
+/// Before version 13 a hidden table numbered the groups of each window, and before version 14 what waits in a join. It goes with
+/// the opening; all else stays, and the state is the program's. Places that come are greater than all numbers. Where the program
+/// is not recorded, the operator is another.
 #[test]
-fn the_numbers_of_groups_go_from_a_state_of_a_format_before() {
-    let program = Identity::of(&analyze(&windows()).expect("a valid plan"));
-    assert_eq!(program.tables.iter().map(|table| table.name.as_str()).collect::<Vec<_>>(), ["w.windows"]);
-    let int = |name: &str| Column::new(name, Type::Int);
-    let numbers = Table { name: "w.order".into(), columns: vec![int("one"), int("n")], ..program.tables[0].clone() };
-    let before =
-        Identity { tables: vec![program.tables[0].clone(), numbers], code: program.code ^ 1, ..program.clone() };
-    for is_recorded in [true, false] {
-        let recorded =
-            is_recorded.then(|| Recorded { plan: windows(), sources: Default::default(), sinks: Default::default() });
-        let storage = SimStorage::new(1);
-        let open = |program: &Identity| {
-            StateDirectory::open(OpenState {
-                storage: Arc::new(storage.clone()),
-                path: Path::new("state"),
-                holder: "a test",
-                id: 7,
-                program: program.clone(),
-                recorded: recorded.clone(),
-            })
-        };
-        let mut directory = open(&before).expect("it opens");
-        directory.hash_runs();
-        let (_, runs) = random_runs(&mut Random::new(1), &mut directory);
-        let of_numbers = TableState { runs: vec![runs[0].clone()] };
-        let of_windows = TableState { runs };
-        let tables = vec![of_windows.clone(), of_numbers];
-        let proof = Some(directory.first_proof(3));
-        directory.begin(Checkpoint { epoch: 3, tables, proof, ..Checkpoint::default() }).expect("room");
-        assert!(directory.checkpoint().is_some_and(|c| c.proof.is_some_and(|proof| proof.root.is_some())));
-        drop(directory);
-        set_format(&storage, &manifest_text(&storage), 12);
-        let directory = open(&program).expect("it opens");
-        match directory.fit() {
-            Fit::Same => {
-                assert!(is_recorded, "its windows are others");
-                let checkpoint = directory.checkpoint().expect("the checkpoint");
-                assert_eq!(checkpoint.tables, [of_windows]);
-                assert_eq!(checkpoint.proof.and_then(|proof| proof.root), checkpoint.root());
-            }
-            Fit::Migrates(migration) => {
-                assert!(!is_recorded && migration.begins_anew("w.windows"), "its windows are known");
-                let why =
-                    "window w: what it keeps of events is another: table w.order is in the state, not in the program";
-                assert_eq!(migration.lines().collect::<Vec<_>>(), [why]);
-            }
-            other => panic!("{other:?}"),
+fn numbers_of_groups_and_of_what_waits_go_from_a_state_of_a_format_before() {
+    for (plan, operator, format) in [(windows(), "window w", 12), (joined(), "join j", 12), (joined(), "join j", 13)] {
+        for is_recorded in [true, false] {
+            numbers_go(&plan, operator, format, is_recorded);
         }
     }
 }
 
+fn numbers_go(plan: &Plan, operator: &str, format: u32, is_recorded: bool) {
+    let program = Identity::of(&analyze(plan).expect("a valid plan"));
+    let name = operator.split_once(' ').expect("a kind and a name").1;
+    assert!(program.tables.iter().all(|table| table.name != format!("{name}.order")), "nothing numbers them");
+    let int = |name: &str| Column::new(name, Type::Int);
+    let columns = vec![int("one"), int("n")];
+    let numbers = Table { name: format!("{name}.order"), columns, key: vec![0], ..program.tables[0].clone() };
+    let tables: Vec<Table> = program.tables.iter().cloned().chain([numbers]).collect();
+    let before = Identity { tables, code: program.code ^ 1, ..program.clone() };
+    let recorded =
+        is_recorded.then(|| Recorded { plan: plan.clone(), sources: Default::default(), sinks: Default::default() });
+    let storage = SimStorage::new(1);
+    let open = |program: &Identity| {
+        StateDirectory::open(OpenState {
+            storage: Arc::new(storage.clone()),
+            path: Path::new("state"),
+            holder: "a test",
+            id: 7,
+            program: program.clone(),
+            recorded: recorded.clone(),
+        })
+    };
+    let mut directory = open(&before).expect("it opens");
+    directory.hash_runs();
+    let (_, runs) = random_runs(&mut Random::new(1), &mut directory);
+    let of_numbers = TableState { runs: vec![runs[0].clone()] };
+    let of_tables = vec![TableState { runs }; program.tables.len()];
+    let tables = of_tables.iter().cloned().chain([of_numbers]).collect();
+    let proof = Some(directory.first_proof(3));
+    directory.begin(Checkpoint { epoch: 3, tables, proof, ..Checkpoint::default() }).expect("room");
+    assert!(directory.checkpoint().is_some_and(|c| c.proof.is_some_and(|proof| proof.root.is_some())));
+    drop(directory);
+    set_format(&storage, &manifest_text(&storage), format);
+    let directory = open(&program).expect("it opens");
+    let checkpoint = directory.checkpoint().expect("the checkpoint");
+    assert_eq!(checkpoint.passed_before, 1 << 48, "{operator}: places are greater than numbers");
+    match directory.fit() {
+        Fit::Same => {
+            assert!(is_recorded, "{operator} is another");
+            assert_eq!(checkpoint.tables, of_tables);
+            assert_eq!(checkpoint.proof.and_then(|proof| proof.root), checkpoint.root());
+        }
+        Fit::Migrates(migration) => {
+            assert!(!is_recorded && migration.begins_anew(&program.tables[0].name), "{operator} is known");
+            let why = format!(
+                "{operator}: what it keeps of events is another: table {name}.order is in the state, not in the program"
+            );
+            assert_eq!(migration.lines().collect::<Vec<_>>(), [&why]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The version of the format that is written.
-const FORMAT: u32 = 13;
+const FORMAT: u32 = 14;
 
 /// Returns the manifest without its first line.
 fn manifest_text(storage: &SimStorage) -> String {

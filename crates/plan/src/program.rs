@@ -1001,9 +1001,8 @@ pub enum Node {
     /// The number of elements of a list field.
     Length(usize),
     /// The place of the event in the history; `Int`. Its stream is made of one whose origin [has places](Origin::has_places).
-    /// It is the number of the event, from 1, among those of the source that pass: the punctual ones and, where late ones are
-    /// inputs, these. So the events of an operator that takes them from one source have the order of their places, whatever
-    /// the epochs.
+    /// It is the number of the event, from 1, among those of all sources that pass: the punctual ones and, where late ones are
+    /// inputs, these. So events of sources have the order of their places, whatever the epochs.
     Place,
     /// The operand (nullable), or abort where it is null.
     Unwrap { value: Box<Expr>, reason: ReasonId },

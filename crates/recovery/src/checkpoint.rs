@@ -453,7 +453,8 @@ pub fn save(
         }
         None => newest.map(|newest| (newest.answers, newest.keys, newest.kept)).unwrap_or_default(),
     };
-    Ok(Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, proof, nodes: NodeRange::default() })
+    let (nodes, passed_before) = (NodeRange::default(), machine.passed_before());
+    Ok(Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, proof, nodes, passed_before })
 }
 
 /// Returns the positions of a program's sources in the newest checkpoint.

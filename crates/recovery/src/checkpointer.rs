@@ -328,7 +328,9 @@ impl Checkpointer {
         let nodes = NodeRange::default();
         // The head is known once the epoch is logged.
         let proof = None;
-        let checkpoint = Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, proof, nodes };
+        let passed_before = self.machine.passed_before();
+        let checkpoint =
+            Checkpoint { epoch, sources, tables, outputs, answers, keys, kept, proof, nodes, passed_before };
         Ok(Work::Committing(Box::new(checkpoint), written))
     }
 

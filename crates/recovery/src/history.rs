@@ -30,6 +30,8 @@ pub struct StartingPoint {
     pub tables: TiVec<TableId, RecordBatch>,
     /// The position of each split, by split: the first of each source, then those that joined.
     pub sources: Vec<StartingSource>,
+    /// The number of places of events of sources before those that come.
+    pub passed: u64,
 }
 
 /// The position of a source.
@@ -192,7 +194,9 @@ impl History {
             opened,
             sources,
         };
-        Ok((StartingPoint { epoch, tables, sources: starts }, history))
+        let before = from.checkpoint().map_or(0, |checkpoint| checkpoint.passed_before);
+        let passed = before + starts.iter().map(|start| start.passed).sum::<u64>();
+        Ok((StartingPoint { epoch, tables, sources: starts, passed }, history))
     }
 
     /// Returns the next epoch; none at the end of the log.

@@ -16,7 +16,8 @@ use crate::operators::{begins_anew, begun_anew, is_changed_batch, refuse_open, r
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
 use tidemill_durability::{
-    Identity, StateDirectory, StateError, changed_operators, conversion_of, table_fits, table_taken_over, taken_over,
+    Checkpoint, Identity, StateDirectory, StateError, changed_operators, conversion_of, table_fits, table_taken_over,
+    taken_over,
 };
 use tidemill_model::arrow::{array_of, arrow_field, arrow_schema};
 use tidemill_model::{Field, FieldType, Schema, Type, Value};
@@ -65,6 +66,8 @@ pub fn migrate(
         at.standing.batches.retain(|batch| !is_changed_batch(directory, new, &batch.stream));
     }
     let passed = last_of_retired(&standing, &before, &after);
+    let passed_before = directory.checkpoint().map_or(0, |checkpoint| checkpoint.passed_before);
+    machine.stand_after(passed_before + passed_of_retired(&standing, &before, &after));
     let mut sources: Vec<SourceAt> = Vec::new();
     // Further splits stay with their sources, in the order in which they joined.
     let joined = standing.split_off(before.len()).into_iter().filter_map(|at| {
@@ -110,12 +113,26 @@ fn taken<'a>(state: &'a [Definition], program: &[Definition], table: &Table) -> 
 
 /// Returns the time of the last event that has passed of the sources that the program does not have.
 fn last_of_retired(standing: &[SourceAt], before: &[Stream], after: &[Stream]) -> Option<i64> {
-    let is_retired = |stream: &Stream| !after.iter().any(|new| new.name == stream.name);
-    let of = |(number, at): (usize, &SourceAt)| {
-        let stream = &before[at.split.as_ref().map_or(number, |split| split.source)];
-        at.standing.last_time.filter(|_| stream.own_time().is_some() && is_retired(stream))
+    let of = |(stream, at): (&Stream, &Standing)| at.last_time.filter(|_| stream.own_time().is_some());
+    retired(standing, before, after).filter_map(of).max()
+}
+
+/// Returns the number of events that have passed of these sources.
+fn passed_of_retired(standing: &[SourceAt], before: &[Stream], after: &[Stream]) -> u64 {
+    retired(standing, before, after).map(|(_, at)| at.passed).sum()
+}
+
+/// Returns the splits of the sources that the program does not have.
+fn retired<'a>(
+    standing: &'a [SourceAt],
+    before: &'a [Stream],
+    after: &'a [Stream],
+) -> impl Iterator<Item = (&'a Stream, &'a Standing)> {
+    let of = |(number, at): (usize, &'a SourceAt)| {
+        (&before[at.split.as_ref().map_or(number, |split| split.source)], &at.standing)
     };
-    standing.iter().enumerate().filter_map(of).max()
+    let is_retired = |(stream, _): &(&Stream, &Standing)| !after.iter().any(|new| new.name == stream.name);
+    standing.iter().enumerate().map(of).filter(is_retired)
 }
 
 /// Returns a source with the mark that it has, whatever its lateness is now.
@@ -141,6 +158,9 @@ pub fn seed(
     let changed = from.manifest().map(|manifest| changed_operators(&manifest.program, &Identity::of(program)));
     let changed = changed.unwrap_or_default();
     refuse_open_of(from, &changed)?;
+    // Groups of its open windows, and events that wait in its joins, are before those that come.
+    let places = |at: &Checkpoint| at.passed_before + at.sources.iter().map(|source| source.passed).sum::<u64>();
+    machine.stand_after(from.checkpoint().map_or(0, places));
     let mut seeded = Vec::new();
     for (definition, rows) in of.tables.iter().zip(state_rows(from, of)?) {
         let takes = |table: &&Table| taken(&of.tables.raw, &program.tables.raw, table) == Some(definition);

@@ -181,6 +181,7 @@ impl Durable {
                 load(&directory, machine, environment, control, tick)?;
             }
             let sources = restore_sources(&directory, &machine.program)?;
+            machine.stand_after(directory.checkpoint().map_or(0, |checkpoint| checkpoint.passed_before));
             if options.proof == Proving::On {
                 directory.begin_chain()?;
             }

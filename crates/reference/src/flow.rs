@@ -48,16 +48,11 @@ impl Reference<'_> {
         self.follow(&arrivals);
     }
 
-    /// Returns the place of the next event of a root that has places: its number among the events of the source.
+    /// Returns the place of the next event of a root that has places: its number among the events of all sources.
     fn next_place(&mut self, root: StreamId) -> Option<i64> {
-        let source = match self.program.streams[root].origin {
-            Origin::Source { .. } => root,
-            Origin::LateRoot(source) => source,
-            _ => return None,
-        };
-        let passed = self.passed.entry(source).or_default();
-        *passed += 1;
-        Some(*passed as i64)
+        let (Origin::Source { .. } | Origin::LateRoot(_)) = self.program.streams[root].origin else { return None };
+        self.passed += 1;
+        Some(self.passed as i64)
     }
 
     /// Puts an event on its root stream and on the streams derived from it.

@@ -66,8 +66,8 @@ pub struct Reference<'p> {
     tables: TiVec<TableId, Table>,
     /// The events of each stream, by stream.
     outputs: TiVec<StreamId, Vec<Record>>,
-    /// The number of events of each source that were processed: of the punctual ones and, where late ones are inputs, these.
-    passed: BTreeMap<StreamId, u64>,
+    /// The number of events of all sources that were processed: of the punctual ones and, where late ones are inputs, these.
+    passed: u64,
     /// The place of the event of a source that is processed.
     place: Option<i64>,
     /// The counts of each transaction, by transaction.
@@ -197,7 +197,7 @@ impl<'p> Reference<'p> {
             program,
             tables: program.tables.iter().map(Table::new).collect(),
             outputs: ti_vec![Vec::new(); program.streams.len()],
-            passed: BTreeMap::new(),
+            passed: 0,
             place: None,
             counts: program.transactions.iter().map(|t| counts(&t.reasons)).collect(),
             sources: program
@@ -303,9 +303,9 @@ impl<'p> Reference<'p> {
         }
     }
 
-    /// Has a split of a source stand where this number of its events were processed.
-    pub fn stand_passed(&mut self, split: usize, passed: u64) {
-        *self.passed.entry(self.sources[split].stream).or_default() += passed;
+    /// Has it stand where this number of events of sources were processed.
+    pub fn stand_after(&mut self, passed: u64) {
+        self.passed = passed;
     }
 
     /// Has late events that are inputs stand among the events held back, where another execution left them. Each with where

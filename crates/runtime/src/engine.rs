@@ -10,6 +10,7 @@ use crate::watched::Watched;
 use arrow_array::{RecordBatch, new_null_array};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tidemill_compile::{Code, CompileError};
 use tidemill_durability::StateDirectory;
@@ -121,7 +122,20 @@ impl Engine {
         let kept = Kept::of(&program);
         let column_indexes = indexes::of(&program);
         let homes = Homes::default();
-        let machine = Machine { program, code, wiring, groups, tables, homes, due_rows, column_indexes, kept, logging };
+        let passed_before = AtomicU64::default();
+        let machine = Machine {
+            program,
+            code,
+            wiring,
+            groups,
+            tables,
+            homes,
+            due_rows,
+            column_indexes,
+            kept,
+            logging,
+            passed_before,
+        };
         Ok(Engine { machine: Arc::new(machine) })
     }
 
@@ -147,7 +161,10 @@ impl Engine {
         let due_rows = due::indexes(&machine.program, &machine.wiring, &tables);
         let kept = Kept::of(&machine.program);
         let column_indexes = indexes::of(&machine.program);
-        Engine { machine: Arc::new(Machine { tables, homes, due_rows, column_indexes, kept, ..machine }) }
+        let passed_before = AtomicU64::default();
+        Engine {
+            machine: Arc::new(Machine { tables, homes, due_rows, column_indexes, kept, passed_before, ..machine }),
+        }
     }
 
     /// Returns the program.

@@ -123,8 +123,8 @@ pub struct EpochInput {
     pub sources: Vec<SourceSlice>,
     /// The sources' events in position order: runs of a source and a number of events.
     pub merge: Vec<(u32, u32)>,
-    /// The number of events that had passed before those of `merge`, by source.
-    pub passed: Vec<u64>,
+    /// The number of events of all sources that had passed before those of `merge`.
+    pub passed: u64,
     /// The time of the first of the sources' events, if it has any and they have times.
     pub least_time: Option<i64>,
     /// The number of times for which events are left out, as there were too many, of streams of ticks and of windows of
@@ -163,7 +163,6 @@ impl EpochInput {
             arrivals: emptied(&mut self.arrivals),
             sources: std::mem::take(&mut self.sources),
             merge: emptied(&mut self.merge),
-            passed: emptied(&mut self.passed),
             ..EpochInput::default()
         };
     }

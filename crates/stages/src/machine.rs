@@ -6,6 +6,7 @@ use crate::input::Identity;
 use crate::prepare::keys::KeyScratch;
 use crate::wiring::{InputId, InputWiring, Wiring};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_compile::abi::ColumnView;
 use tidemill_compile::{AccessContext, Code, TransactionCode};
 use tidemill_plan::{Groups, Program, Role, TableId, Transaction};
@@ -49,6 +50,8 @@ pub struct Machine {
     pub kept: Kept,
     /// The data that a durable run logs.
     pub logging: Logging,
+    /// The number of places before those of the first event of its sources ([`Machine::passed_before`]).
+    pub passed_before: AtomicU64,
 }
 
 /// An input: the transaction, its code, and how it is connected.
@@ -70,6 +73,17 @@ impl<'a> InputContext<'a> {
 }
 
 impl Machine {
+    /// Returns the number of places before those of the first event of its sources: of events whose sources the program does not
+    /// have any more, and of those of a state whose rows it has taken over.
+    pub fn passed_before(&self) -> u64 {
+        self.passed_before.load(Ordering::Relaxed)
+    }
+
+    /// Has the events of its sources stand after this number of places. Call it between runs only.
+    pub fn stand_after(&self, places: u64) {
+        self.passed_before.store(places, Ordering::Relaxed);
+    }
+
     /// Returns an input.
     #[inline]
     pub fn input(&self, id: InputId) -> InputContext<'_> {

@@ -229,6 +229,11 @@ impl Wiring {
         }
     }
 
+    /// Returns whether the events of a stream that an epoch is given, by number, have places ([`tidemill_plan::Node::Place`]).
+    pub fn has_places(&self, program: &Program, number: usize) -> bool {
+        program.streams[self.given[number]].origin.has_places()
+    }
+
     /// Returns the sources whose late events are inputs, and the numbers of these among the streams that an epoch is
     /// given.
     pub fn late_sources(&self, program: &Program) -> Vec<(usize, usize)> {

@@ -20,7 +20,7 @@ pub(super) struct Input<'a> {
     pub event_time: Option<usize>,
     /// A flag: whether some are late events, which hold another time than that of their position.
     pub is_late: bool,
-    /// A flag: whether all have places.
+    /// A flag: whether some have places. Operators ask for those of such alone.
     pub has_places: bool,
 }
 
@@ -193,7 +193,7 @@ pub(super) fn common<'a>(inputs: &[Given<'a>]) -> Checked<Input<'a>> {
         return Err(Fault::new("it has no input").hint("name a stream whose events it runs on"));
     };
     let is_late = inputs.iter().any(|given| given.is_late);
-    let has_places = inputs.iter().all(|given| given.has_places);
+    let has_places = inputs.iter().any(|given| given.has_places);
     let mut input = Input { schema, event_time, is_late, has_places };
     for &Given { name, schema: other, event_time: time, .. } in inputs {
         if other != schema {

@@ -6,6 +6,7 @@ mod changed;
 mod conversions;
 mod lateness;
 mod pieces;
+mod places;
 mod splits;
 
 use crate::support::{Outcome, Subject};

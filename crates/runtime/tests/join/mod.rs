@@ -3,10 +3,12 @@
 
 use crate::support::Subject;
 use tidemill_histories::{History, Random};
+use tidemill_model::arrow::batch_of;
 use tidemill_model::{ColumnType, Type, Value};
 use tidemill_plan::build::{PlanBuilder, event, named, record};
 use tidemill_plan::{JoinBound, JoinDef, JoinHow, Plan, Stmt, StmtNode, TransactionDef, WindowsDef};
 use tidemill_runtime::{Engine, EpochSize, Options};
+use tidemill_txn::{Cut, Surveyor};
 
 /// An event: its time, a key that may be none, a text that may be none, and a number.
 #[derive(Clone, Debug)]
@@ -208,7 +210,9 @@ fn joins_are_what_they_mean() {
         let sink = sink.expect("every stream has a sink");
         assert_eq!(subject.expected.outputs[sink], expected, "seed {seed}, {case:?}, {sources:?}");
         let mut engine = Engine::new(subject.program.clone()).expect("it compiles");
-        for (workers, size) in [(1, EpochSize::Auto), (3, EpochSize::Events(1 + random.below(9)))] {
+        let workers = [1, 2, 4].into_iter().cycle().skip(seed as usize % 3);
+        let sizes = [1, 7, 16_384].map(EpochSize::Events);
+        for (workers, size) in workers.zip(sizes).chain([(1, EpochSize::Auto)]) {
             engine = engine.with_empty_tables();
             let options = Options { workers, epoch: size, ..Options::default() };
             let outcome = subject.run(&engine, options, 1 + random.below(20));
@@ -217,13 +221,40 @@ fn joins_are_what_they_mean() {
                 panic!("seed {seed}, {case:?}: {difference}");
             }
         }
-        let left: usize = subject
-            .expected
-            .tables
-            .iter()
-            .zip(&subject.program.tables)
-            .map(|(rows, table)| if table.name == "j.order" { 0 } else { rows.len() })
-            .sum();
+        let left: usize = subject.expected.tables.iter().map(Vec::len).sum();
         assert_eq!(left, 0, "seed {seed}, {case:?}: at the end of time all is freed");
+    }
+}
+
+/// Events of different keys touch no row in common, also where they wait for a partner: only those of one key follow each other.
+#[test]
+fn keys_of_joins_share_no_row() {
+    const KEYS: i64 = 10_000;
+    let bounds = [
+        JoinBound::Within(Value::Int(5 * KEYS)),
+        JoinBound::Over(WindowsDef::Tumbling { length: Value::Int(5 * KEYS), origin: 0 }),
+    ];
+    for (bound, how) in
+        bounds.iter().flat_map(|bound| [JoinHow::Left, JoinHow::Outer, JoinHow::Anti].map(|how| (bound, how)))
+    {
+        let case = Case { bound: bound.clone(), how, itself: false };
+        let critical = |keys: i64| {
+            let program = tidemill_plan::analyze(&program(&case)).expect("a valid plan");
+            let schema = &program.sources().next().expect("a source").schema;
+            let event = |number: i64| {
+                let [at, key, number] = [number, 7 * number % keys, number].map(Value::Int);
+                vec![at, key, Value::Null, number]
+            };
+            let shape = {
+                let events = batch_of(schema, &Vec::from_iter((0..2 * KEYS).map(event)));
+                Engine::new(program.clone()).expect("it compiles").shape(&events)
+            };
+            let survey = Surveyor::default().survey(&shape.accesses, &shape.uses, &shape.parameters, 2, |_| 1.0);
+            assert_eq!(i64::from(survey.transactions), 2 * KEYS);
+            survey.paths(Cut::InPlace).critical
+        };
+        let (by_key, of_one) = (critical(KEYS), critical(1));
+        assert!(by_key < 0.05, "{case:?}: {by_key}");
+        assert!(of_one > 0.95, "{case:?}: {of_one}");
     }
 }

@@ -357,6 +357,7 @@ mod tests {
             kept: Kept::of(&program),
             column_indexes: indexes::of(&program),
             logging: Logging::default(),
+            passed_before: Default::default(),
             program,
             code,
             wiring,

@@ -408,7 +408,7 @@ impl Gate {
         }
         let held_before = self.held();
         let heads: Vec<Option<i64>> = self.queues.iter().map(Queue::first_time).collect();
-        self.count_passed(&mut epoch.input.passed);
+        epoch.input.passed = self.queues.iter().map(|queue| queue.taken).sum();
         let due = std::mem::take(&mut epoch.input.merge);
         self.order(passed, &mut epoch.input.merge);
         let timed = epoch.input.merge.len();
@@ -436,13 +436,6 @@ impl Gate {
         self.complete_batches(&mut epoch.input);
         epoch.input.merge.extend(due);
         true
-    }
-
-    /// Counts the events of each source that have passed.
-    fn count_passed(&self, passed: &mut Vec<u64>) {
-        passed.clear();
-        passed.resize(self.sources(), 0);
-        self.queues.iter().for_each(|queue| passed[queue.place.source] += queue.taken);
     }
 
     /// Returns the time below which every event has passed, and none comes any more: the punctuation of what was cut

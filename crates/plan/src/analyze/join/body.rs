@@ -24,6 +24,20 @@ pub(super) struct Body<'a> {
     pub how: JoinHow,
     pub reach: Reach,
     pub time: Type,
+    pub numbering: Numbering,
+}
+
+/// The numbers by which the keys whose events have waited for long enough are in the order of their first events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbering {
+    /// Nothing waits.
+    None,
+    /// The places of these events ([`ExprNode::Place`]): an event is on one side at most.
+    Places,
+    /// Twice the places of these events, and one more on the right: both sides are of the same events.
+    PlacesOfSides,
+    /// Numbers by the row that counts: for what transactions and windows give.
+    Counted,
 }
 
 impl Body<'_> {
@@ -126,12 +140,14 @@ impl Body<'_> {
         let fresh = vec![set(WAITS, "first", local(NUMBER)), set(WAITS, &self.reach.due_column(), self.expiry())];
         let mut values = vec![local(NUMBER), self.expiry(), event(SIDE)];
         values.extend(self.waiting_fields().map(|(side, field)| event(side.field(field))));
-        vec![
-            assign(NUMBER, cell(ORDER, "n")),
-            set(ORDER, "n", local(NUMBER) + 1),
-            when(!exists(WAITS), fresh),
-            add(WAITS, WAITING, pack(values)),
-        ]
+        let mut statements = match self.numbering {
+            Numbering::None => unreachable!("an event waits"),
+            Numbering::Places => vec![assign(NUMBER, ExprNode::Place.into())],
+            Numbering::PlacesOfSides => vec![assign(NUMBER, Expr::from(ExprNode::Place) * 2 + event(SIDE))],
+            Numbering::Counted => vec![assign(NUMBER, cell(ORDER, "n")), set(ORDER, "n", local(NUMBER) + 1)],
+        };
+        statements.extend([when(!exists(WAITS), fresh), add(WAITS, WAITING, pack(values))]);
+        statements
     }
 
     /// Returns the fields in the record of an event that waits: those of the sides that do.

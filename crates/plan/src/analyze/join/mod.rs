@@ -7,7 +7,7 @@
 //! | streams `sellers.left`, `sellers.right` | the inputs as events of one schema: the side, the time of the position, the key, and of each side the fields that the function names |
 //! | table `sellers.rows` | a row per key: of each side the records that later events of the other may meet |
 //! | table `sellers.waits` | a row per key with events that have no partner and go out alone if they find none |
-//! | table `sellers.order` | one row, which numbers these events |
+//! | table `sellers.order` | one row, which numbers these events: where they have no places ([`body::Numbering`]) |
 //! | stream `sellers.unmatched` | the rows of `sellers.waits` whose first event has waited for long enough ([`crate::Due`]) |
 //! | transaction `sellers.add` | `sellers.left`, `sellers.right`, `sellers.unmatched`: emits the pairs and what is unmatched, and keeps the event |
 //! | transaction `sellers` | what that emits: the user's function |
@@ -44,7 +44,7 @@ use crate::{
     Record, RoleDef, StmtNode, StreamDef, StreamId, StreamPart, StreamRef, Table, TableId, TablePart, Transaction,
     TransactionDef, TransactionId, TransactionPart,
 };
-use body::Body;
+use body::{Body, Numbering};
 use reach::{AT, LEFT, ORDER, PAIRS, RIGHT, ROWS, WAITING, WAITS};
 use sides::Sides;
 use tidemill_model::{Field, Schema, Type, Value};
@@ -92,7 +92,16 @@ pub(super) fn join(
     let kind = OperatorKind::Join { how: of.how, reach, key: sides.key_names(), fields: sides.kept() };
     let (name, definition) = (def.name.clone(), Some(definition));
     streams.operators.push(Operator { name, kind, inputs, time: Some(time), definition });
-    Lowering { def, of, sides, reach, time, first, lowered }.enter(&carried, &clocks, streams, tables)
+    let [left, right] = [0, 1].map(|side| streams.list[carried[side].0].root);
+    let has_places = |root: StreamId| streams.list[root].origin.has_places();
+    let numbering = match [sides.left.waits, sides.right.waits] {
+        [false, false] => Numbering::None,
+        [true, false] if has_places(left) => Numbering::Places,
+        [true, true] if left == right && has_places(left) => Numbering::PlacesOfSides,
+        [true, true] if has_places(left) && has_places(right) => Numbering::Places,
+        _ => Numbering::Counted,
+    };
+    Lowering { def, of, sides, reach, time, numbering, first, lowered }.enter(&carried, &clocks, streams, tables)
 }
 
 struct Lowering<'a> {
@@ -101,6 +110,7 @@ struct Lowering<'a> {
     sides: Sides,
     reach: Reach,
     time: Type,
+    numbering: Numbering,
     first: TransactionId,
     lowered: Lowered<'a>,
 }
@@ -183,8 +193,10 @@ impl Lowering<'_> {
         columns.push(column("first", Type::Int, false, Some(Value::Int(0))));
         columns.push(self.reach.records(WAITING, self.time));
         let table = enter_hidden(columns, self.lowered, TablePart::Waits, tables)?;
-        let columns = vec![column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
-        enter_hidden(columns, self.lowered, TablePart::Order, tables)?;
+        if self.numbering == Numbering::Counted {
+            let columns = [column("one", Type::Int, true, None), column("n", Type::Int, false, Some(Value::Int(0)))];
+            enter_hidden(columns.to_vec(), self.lowered, TablePart::Order, tables)?;
+        }
         Ok(table)
     }
 
@@ -228,9 +240,12 @@ impl Lowering<'_> {
         let mut roles = vec![self.role(ROWS, TablePart::Rows, AccessDef::Create)];
         if self.sides.somebody_waits(self.of.how) {
             roles.push(self.role(WAITS, TablePart::Waits, AccessDef::Create));
+        }
+        if self.numbering == Numbering::Counted {
             roles.push(RoleDef::row(ORDER, TablePart::Order.named(&self.def.name), vec![0.into()], AccessDef::Create));
         }
-        let body = Body { sides: &self.sides, how: self.of.how, reach: self.reach, time: self.time }.statements();
+        let Lowering { sides, reach, time, numbering, .. } = self;
+        let body = Body { sides, how: self.of.how, reach: *reach, time: *time, numbering: *numbering }.statements();
         // The inputs are given beside it.
         TransactionDef {
             name: self.named("add"),
