@@ -188,7 +188,7 @@ pub(super) fn lower(
     let operator = Operator { name: name.clone(), kind: of_kind, inputs, time: clock.ty, definition: Some(definition) };
     let numbering = match &streams.list[stream.root].origin {
         _ if parts.is_empty() => Numbering::None,
-        origin if origin.has_places() && rows.is_none() => Numbering::Places,
+        origin if origin.has_places() => Numbering::Places,
         _ => Numbering::Counted,
     };
     let lowering = Lowering { name, input, parts, cells, kind, clock, early, rows, top, owns, numbering };
@@ -244,13 +244,13 @@ impl Clock {
 
 /// The numbers by which the windows that close in one instant are in the order of their first events.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Numbering {
+pub(super) enum Numbering {
     /// There is one group.
     None,
     /// The places of these events ([`ExprNode::Place`]): an event begins one window of one group at most.
     Places,
     /// Numbers by the row that counts: for the results of transactions and windows, of which several have the place of one
-    /// event, and for windows that also begin without events.
+    /// event.
     Counted,
 }
 
@@ -315,7 +315,7 @@ pub(super) struct Lowering<'a> {
     top: Option<(ColumnDef, Stmt)>,
     /// The aggregates that users write.
     owns: Owns<'a>,
-    numbering: Numbering,
+    pub numbering: Numbering,
 }
 
 impl Lowering<'_> {

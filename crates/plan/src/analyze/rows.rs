@@ -13,7 +13,7 @@
 
 use super::cells::Kind;
 use super::fault::{Checked, Fault};
-use super::over::{Lowering, Part};
+use super::over::{Lowering, Numbering, Part};
 use super::parts::boundaries;
 use super::writing::{ORDER, WINDOW, column, set, stmt, when};
 use crate::build::{cell, event, exists, if_else};
@@ -123,6 +123,13 @@ impl Lowering<'_> {
         let schema = Schema { fields: parts.chain([Field::scalar("end", time.into())]).collect() };
         let part = |&column: &usize| DueField::Part { column, none: None };
         let int = |name: &str| column(name, Type::Int, false, Some(Value::Int(0)));
+        let one_row =
+            |name, table: TablePart| RoleDef::row(name, table.named(self.name), vec![0.into()], AccessDef::Create);
+        let mut roles = vec![self.role_of_row()];
+        if self.numbering == Numbering::Counted {
+            roles.push(one_row(ORDER, TablePart::Order));
+        }
+        roles.push(one_row(GRID, TablePart::Grid));
         let fill = TransactionDef {
             name: format!("{}.fill", self.name),
             inputs: vec![StreamRef::Named(boundaries(self.name))],
@@ -130,11 +137,7 @@ impl Lowering<'_> {
             join: None,
             nested: false,
             derives: false,
-            roles: vec![
-                self.role_of_row(),
-                RoleDef::row(ORDER, TablePart::Order.named(self.name), vec![0.into()], AccessDef::Create),
-                RoleDef::row(GRID, TablePart::Grid.named(self.name), vec![0.into()], AccessDef::Create),
-            ],
+            roles,
             body: self.fill(length, every, origin),
         };
         Rows {
@@ -167,11 +170,12 @@ impl Lowering<'_> {
         let after = |span: i64| if_else(end().gt(i64::MAX - span), i64::MAX, end() + span);
         let from = &from_column(length, every, origin);
         let boundary = vec![when(!exists(GRID), vec![set(GRID, from, after(length))]), set(GRID, "next", after(every))];
-        let mut open = vec![
-            set(ORDER, "n", cell(ORDER, "n") + 1),
-            set(WINDOW, "first", cell(ORDER, "n")),
-            set(WINDOW, &self.kind.due_column(), end()),
-        ];
+        let mut open = match self.numbering {
+            Numbering::Counted => vec![set(ORDER, "n", cell(ORDER, "n") + 1), set(WINDOW, "first", cell(ORDER, "n"))],
+            // After each event; rows that are equal in it are in the order of their keys.
+            Numbering::Places | Numbering::None => vec![set(WINDOW, "first", i64::MAX)],
+        };
+        open.push(set(WINDOW, &self.kind.due_column(), end()));
         open.extend(self.never_early());
         let is_empty = !exists(WINDOW);
         let row = when(end().ge(cell(GRID, from.as_str())).and(is_empty), open);

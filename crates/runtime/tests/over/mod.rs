@@ -355,21 +355,27 @@ fn windows_hold_folded_events_and_others() {
     }
 }
 
-/// Events of different groups touch no row in common, also where they are not folded: only those of one group follow each
-/// other. Without groups all do.
+/// Events of different groups touch no row in common, also where they are not folded, and where rows of a table without events have
+/// results: only those of one group follow each other. Without groups all do.
 #[test]
 fn groups_of_windows_share_no_row() {
     const GROUPS: i64 = 10_000;
     let length = || Value::Int(5 * GROUPS);
-    for windows in [
-        WindowsDef::Tumbling { length: length(), origin: 0 },
-        WindowsDef::Sliding { length: length(), every: Value::Int(GROUPS), origin: 0 },
-        WindowsDef::Session { gap: length() },
+    let tumbling = || WindowsDef::Tumbling { length: length(), origin: 0 };
+    let sliding = || WindowsDef::Sliding { length: length(), every: Value::Int(GROUPS), origin: 0 };
+    for (windows, every) in [
+        (tumbling(), None),
+        (sliding(), None),
+        (WindowsDef::Session { gap: length() }, None),
+        (tumbling(), Some("sums")),
+        (sliding(), Some("sums")),
     ] {
-        let critical = |by: bool| {
-            let program = tidemill_plan::analyze(&program(&windows, by, true)).expect("a valid plan");
+        let critical = |by: bool, groups: i64| {
+            let mut plan = program(&windows, by, true);
+            plan.transactions[0].over.as_mut().expect("it is a window").every = every.map(str::to_owned);
+            let program = tidemill_plan::analyze(&plan).expect("a valid plan");
             let schema = &program.sources().next().expect("a source").schema;
-            let event = |number: i64| [number, 7 * number % GROUPS, number % 5, number].map(Value::Int).to_vec();
+            let event = |number: i64| [number, 7 * number % groups, number % 5, number].map(Value::Int).to_vec();
             let shape = {
                 let events = batch_of(schema, &Vec::from_iter((0..2 * GROUPS).map(event)));
                 Engine::new(program.clone()).expect("it compiles").shape(&events)
@@ -378,8 +384,10 @@ fn groups_of_windows_share_no_row() {
             assert_eq!(i64::from(survey.transactions), 2 * GROUPS);
             survey.paths(Cut::InPlace).critical
         };
-        let (by_group, of_all) = (critical(true), critical(false));
+        let by_group = critical(true, GROUPS);
         assert!(by_group < 0.05, "{windows:?}: {by_group}");
+        // A row of a table has a group.
+        let of_all = if every.is_none() { critical(false, GROUPS) } else { critical(true, 1) };
         assert!(of_all > 0.95, "{windows:?}: {of_all}");
     }
 }
