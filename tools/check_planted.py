@@ -84,7 +84,10 @@ class Test(NamedTuple):
         crate = root / self.crate()
         if self.target is None:
             return sorted(crate.glob("src/**/*.rs"))
-        return [*crate.glob(f"tests/{self.target}.rs"), *crate.glob(f"tests/{self.target}/**/*.rs")]
+        # Modules of the target stand in a folder of its name, or beside it.
+        modules = {self.target, self.name.split("::")[0]}
+        beside = [source for module in sorted(modules) for source in sorted(crate.glob(f"tests/{module}/**/*.rs"))]
+        return [*crate.glob(f"tests/{self.target}.rs"), *beside]
 
 
 class Bug(NamedTuple):
