@@ -65,7 +65,7 @@ pub struct Walk<'p> {
     /// The due rows of the current epoch that have not run.
     due: VecDeque<NextEvent>,
     /// If rows wake within the current epoch: up to which time.
-    wakes: Option<i64>,
+    due_through: Option<i64>,
 }
 
 impl<'p> Walk<'p> {
@@ -116,7 +116,7 @@ impl<'p> Walk<'p> {
         let passing = vec![0; sources.len()];
         let splits = sources.into_iter().map(|of| (of.source, of.name)).collect();
         let (sent, due) = (VecDeque::new(), VecDeque::new());
-        Ok(Walk { program, reference, history, epoch, splits, passing, sent, due, wakes: None })
+        Ok(Walk { program, reference, history, epoch, splits, passing, sent, due, due_through: None })
     }
 
     /// Takes what the sources gave to the next epoch; `None` where the log ends. `untaken` is called for the events that
@@ -174,7 +174,7 @@ impl<'p> Walk<'p> {
         if let Some(DueCut { due, boundary }) = epoch.due {
             self.due = self.reference.due(self.program.dues()[due], boundary).into();
         }
-        self.wakes = epoch.wakes;
+        self.due_through = epoch.due_through;
         self.epoch = epoch.number;
         Ok(Some(epoch))
     }
@@ -213,9 +213,9 @@ impl<'p> Walk<'p> {
 
     /// Returns the next event of the current epoch.
     pub fn next_event(&mut self) -> Option<NextEvent> {
-        if let Some(through) = self.wakes.filter(|_| self.due.is_empty()) {
+        if let Some(through) = self.due_through.filter(|_| self.due.is_empty()) {
             let next = self.reference.next_time(&self.passing);
-            self.due = self.reference.wakes(next.map_or(through, |next| next.min(through))).into();
+            self.due = self.reference.due_within(next.map_or(through, |next| next.min(through))).into();
         }
         if let Some(due) = self.due.pop_front() {
             return Some(due);

@@ -84,7 +84,7 @@ pub fn incoming_lists(program: &Program) -> impl Iterator<Item = (StreamId, usiz
 fn is_arrow_root(program: &Program, stream: StreamId) -> bool {
     match &program.streams[stream].origin {
         Origin::Filter { .. } | Origin::Map { .. } => false,
-        Origin::Due(_) if program.wakes_within() => false,
+        Origin::Due(_) if program.has_stretches() => false,
         given => given.is_given(),
     }
 }

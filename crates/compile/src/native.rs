@@ -94,6 +94,11 @@ impl NativeColumn {
         self.nulls.get_mut(at).into_iter().for_each(|null| *null = 0);
     }
 
+    /// Sets value `at`, for which there is room, to null. The column must be nullable.
+    pub fn set_null(&mut self, at: usize) {
+        self.nulls[at] = 1;
+    }
+
     /// Copies value `at` of a column of the same type to place `to`, for which there is room.
     pub fn copy_value(&mut self, to: usize, from: &NativeColumn, at: usize) {
         self.words[to] = from.words[at];

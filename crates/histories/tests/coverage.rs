@@ -167,7 +167,7 @@ fn operation(node: &str, inner: &serde_json::Map<String, Json>, found: &mut BTre
 /// Counts the streams that something came out of, by origin, and what is joined or forked.
 fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) {
     let mut note = |name: String| *found.entry(name).or_insert(0) += 1;
-    if program.wakes_within() && program.dues().iter().any(|&stream| !seen.outputs[stream].is_empty()) {
+    if program.has_stretches() && program.dues().iter().any(|&stream| !seen.outputs[stream].is_empty()) {
         note(format!("wakes within epochs, {} waves", if Waves::of(program).is_some() { "with" } else { "without" }));
     }
     for (stream, output) in program.streams.iter().zip(&seen.outputs) {

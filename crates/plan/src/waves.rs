@@ -6,7 +6,7 @@
 //! transactions on sources are a first *wave*, those on what they give the next, and so on.
 
 use crate::operators::BatchSize;
-use crate::program::{Batch, Origin, Program, Role, Stream, StreamId, TableId, Transaction, TransactionId};
+use crate::program::{Batch, Bound, Origin, Program, Role, Stream, StreamId, TableId, Transaction, TransactionId};
 use typed_index_collections::TiVec;
 
 /// The waves of a program.
@@ -24,10 +24,10 @@ impl Waves {
     /// transaction that follows has several inputs, whose events would mix, or it shares a table that is written; and where
     /// transactions are nested, since what one of them does can end all of them.
     pub fn of(program: &Program) -> Option<Waves> {
-        Waves::with(program, program.wakes_within())
+        Waves::with(program, program.has_stretches())
     }
 
-    /// Returns the waves of a program, given by `within` whether rows wake in the epochs of events.
+    /// Returns the waves of a program, given by `within` whether what is due runs in the epochs of events.
     pub(crate) fn with(program: &Program, within: bool) -> Option<Waves> {
         let transactions = &program.transactions;
         if transactions.iter().any(|t| t.is_nested() || t.roles.iter().any(Role::is_found_late)) {
@@ -53,17 +53,24 @@ impl Waves {
 }
 
 impl Program {
-    /// Returns whether rows can wake between the events of an epoch: nothing else is due, each event that an epoch is given holds
-    /// the time of its position, and no event has to be followed through before the next for it.
-    pub fn wakes_within(&self) -> bool {
-        self.wakes_fit() && (Waves::with(self, true).is_some() || Waves::with(self, false).is_none())
+    /// Returns whether what is due can divide the epochs of events into stretches: it is rows that wake and sessions that end, each
+    /// event that an epoch is given holds the time of its position, and no event has to be followed through before the next for it.
+    pub fn has_stretches(&self) -> bool {
+        self.stretches_fit() && (Waves::with(self, true).is_some() || Waves::with(self, false).is_none())
     }
 
-    fn wakes_fit(&self) -> bool {
+    /// Returns whether nothing but rows that wake is due.
+    pub fn only_wakes(&self) -> bool {
+        let is_other =
+            |stream: &Stream| stream.origin.bound().is_some_and(|bound| !matches!(bound, Bound::Wakes { .. }));
+        !self.streams.iter().any(is_other)
+    }
+
+    fn stretches_fit(&self) -> bool {
         let is_due = self.streams.iter().any(|stream| matches!(stream.origin, Origin::Due(_)));
         let fits = |stream: &Stream| match &stream.origin {
             Origin::Source { .. } => stream.own_time().is_some(),
-            Origin::Due(due) => due.is_wakes(),
+            Origin::Due(due) => matches!(due.bound, Bound::Wakes { .. } | Bound::After(_)),
             Origin::LateRoot(_) | Origin::Batch(_) => false,
             _ => true,
         };
@@ -94,7 +101,7 @@ fn conflict(program: &Program, one: &Transaction, other: &Transaction, within: b
 }
 
 /// Returns what a transaction follows from: none for the events of sources, which share epochs, or a stream of what is due, which
-/// has epochs of its own. Rows that wake `within` the epochs of events share these.
+/// has epochs of its own, or runs `within` the epochs of events.
 fn causes(program: &Program, transaction: &Transaction, within: bool) -> Vec<Option<StreamId>> {
     let mut causes = Vec::new();
     for &input in &transaction.inputs {
@@ -103,7 +110,7 @@ fn causes(program: &Program, transaction: &Transaction, within: bool) -> Vec<Opt
             Origin::Committed(before) | Origin::Aborted(before) | Origin::Emitted(before, _) => {
                 causes.extend(self::causes(program, &program.transactions[before], within));
             }
-            Origin::Due(ref due) if due.is_wakes() && within => causes.push(None),
+            Origin::Due(_) if within => causes.push(None),
             Origin::Due(_) | Origin::Batch(Batch { size: BatchSize::Time { .. }, .. }) => causes.push(Some(root)),
             _ => causes.push(None),
         }

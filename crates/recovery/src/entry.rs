@@ -64,7 +64,7 @@ pub struct EpochEntry {
     pub joined: Vec<JoinedSplit>,
     /// The entry of each split, by split: the first of each source, then those that joined.
     pub sources: Vec<SourceEntry>,
-    /// The events that pass, and what is due or wakes with them.
+    /// The events that pass, and what is due with them or within.
     pub passed: Passed,
     /// The digests of earlier epochs.
     pub digests: EpochDigests,
@@ -230,8 +230,8 @@ impl EpochEntry {
                 into.extend_from_slice(&boundary.to_le_bytes());
             }
         }
-        into.push(u8::from(self.passed.wakes.is_some()));
-        self.passed.wakes.iter().for_each(|time| into.extend_from_slice(&time.to_le_bytes()));
+        into.push(u8::from(self.passed.due_through.is_some()));
+        self.passed.due_through.iter().for_each(|time| into.extend_from_slice(&time.to_le_bytes()));
         write_digests(&self.digests, codec, into);
     }
 
@@ -465,7 +465,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<(Option<DueCut>, Option<i64>), Malformed> {
         let schemas = LogSchemas { sources: Vec::new(), dues: 2, committed: Vec::new() };
-        EpochEntry::read(7, bytes, &schemas).map(|entry| (entry.passed.due, entry.passed.wakes))
+        EpochEntry::read(7, bytes, &schemas).map(|entry| (entry.passed.due, entry.passed.due_through))
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct PastEpoch {
     /// If it had what was due at a time: which.
     pub due: Option<DueCut>,
     /// If rows woke within it: up to which time.
-    pub wakes: Option<i64>,
+    pub due_through: Option<i64>,
     /// Digests of earlier epochs, as found in the log.
     pub digests: EpochDigests,
 }
@@ -231,7 +231,7 @@ impl History {
             sources,
             sent: entry.passed.sent,
             due: entry.passed.due,
-            wakes: entry.passed.wakes,
+            due_through: entry.passed.due_through,
             digests,
         }))
     }

@@ -45,10 +45,10 @@ impl Reference<'_> {
         rows.into_iter().enumerate().map(event).collect()
     }
 
-    /// Returns the rows of one table that wake next, if they do so at a time or before.
-    pub fn wakes(&self, through: i64) -> Vec<NextEvent> {
+    /// Returns the rows of one stream that are due next, if they are at a time or before.
+    pub fn due_within(&self, through: i64) -> Vec<NextEvent> {
         let next = |stream: StreamId| {
-            let due = self.due_of(stream).filter(|due| due.is_wakes())?;
+            let due = self.due_of(stream)?;
             let time = self.table(due.table).iter().filter_map(|row| row[due.due].word()).min()?;
             Some((time, stream))
         };

@@ -2,12 +2,12 @@
 
 use arrow_array::RecordBatch;
 use tidemill_durability::StateError;
-use tidemill_plan::{Program, StreamId, StreamPart};
+use tidemill_plan::{StreamId, StreamPart};
 use tidemill_recovery::RunError;
-use tidemill_stages::due::{DueCut, due_of, due_rows};
+use tidemill_stages::due::{DueCut, boundaries, due_of, due_rows};
 use tidemill_stages::gate::Gate;
 use tidemill_stages::machine::Machine;
-use tidemill_stages::progress::{Boundaries, Rule};
+use tidemill_stages::progress::Boundaries;
 use tidemill_state::EvictedError;
 
 /// The streams of what is due, and the boundaries at which something can be.
@@ -27,8 +27,7 @@ pub fn unread(error: EvictedError) -> RunError {
 impl Agenda {
     /// Makes an agenda before the first look: rows may be due at once.
     pub fn new(machine: &Machine) -> Agenda {
-        let rule = |&stream: &StreamId| rule_of(&machine.program, stream);
-        Agenda { boundaries: Boundaries::new(machine.wiring.dues.iter().map(rule)) }
+        Agenda { boundaries: boundaries(&machine.program, &machine.wiring) }
     }
 
     /// Restricts what is due, from now on, to what operators of these names have open.
@@ -65,12 +64,4 @@ impl Agenda {
         let left_out = self.boundaries.left_out(last, until);
         left_out.map(|(due, count)| (machine.wiring.dues[due], count)).collect()
     }
-}
-
-/// Returns the rule by which what is of a stream is due.
-fn rule_of(program: &Program, stream: StreamId) -> Rule {
-    let due = due_of(program, stream).cloned();
-    let bound = program.streams[stream].origin.bound().expect("something is due");
-    let by_events = due.as_ref().is_none_or(|due| program.is_touched_by_events(due.table));
-    Rule { due, bound, by_events }
 }

@@ -234,7 +234,7 @@ impl LocalCutter {
                 let age_max = self.options.epoch_age_max.min(self.options.latency / 2);
                 (pauses && intake.pipeline.tasks().would_idle()) || age >= age_max
             }
-            // Rows that wake have no age.
+            // Timers and closes have no age.
             EpochSize::Age(limit) => {
                 let has_none = intake.gate.oldest_arrival().is_none();
                 age >= limit || (has_none && pauses && intake.pipeline.tasks().would_idle())
@@ -279,7 +279,7 @@ impl Cutter for LocalCutter {
         if slowest.is_none() && silence.is_none() && !intake.session.is_open && !intake.inputs.watches() {
             return Ok(self.last(intake));
         }
-        let is_empty = ready == 0 && !intake.gate.has_rejects() && !intake.gate.has_wakes();
+        let is_empty = ready == 0 && !intake.gate.has_rejects() && !intake.gate.is_due_within();
         if !is_empty && self.closes(intake, slowest, last_input) {
             return Ok(self.cut(intake));
         }

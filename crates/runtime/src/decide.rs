@@ -5,10 +5,12 @@
 //! A decider says which events pass and what is due; [`Entrance::apply`] makes that the epoch. What follows depends on the decision
 //! alone, so the same decisions give the same results, whoever makes them.
 
+mod dividing;
 mod ending;
 pub mod live;
 pub mod log;
 
+pub use crate::decide::dividing::Rule as Divides;
 use crate::entrance::Entrance;
 use tidemill_recovery::RunError;
 use tidemill_stages::due::DueCut;

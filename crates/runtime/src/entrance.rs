@@ -88,7 +88,7 @@ impl Entrance {
 
     /// Returns whether something is due that may run now, by times that were shown.
     pub fn is_due(&self) -> bool {
-        let boundary = self.agenda.boundaries.next(self.gate.times()).filter(|_| !self.gate.wakes_within());
+        let boundary = self.agenda.boundaries.next(self.gate.times()).filter(|_| !self.gate.has_stretches());
         boundary.is_some_and(|boundary| self.gate.complete() >= Some(boundary))
     }
 
@@ -123,6 +123,8 @@ impl Entrance {
         epoch.input.left_out = self.agenda.left_out(&self.on.machine, last, self.gate.last_time());
         match passed.due {
             Some(due) => self.agenda.boundaries.passes_due(due),
+            // Access has looked at the rows, and changed them.
+            None if passed.due_through.is_some() => self.agenda.boundaries.forget(),
             None => self.agenda.boundaries.passes(epoch.input.least_time),
         }
         self.number += 1;

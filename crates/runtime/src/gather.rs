@@ -10,7 +10,7 @@ use crate::ahead::{Ahead, RunTime};
 use crate::cutter::Cutter;
 use crate::decide::live::{LiveDecider, next};
 use crate::decide::log::LogDecider;
-use crate::decide::{Decide, Decided, Decision};
+use crate::decide::{Decide, Decided, Decision, Divides};
 use crate::entrance::{DurableGate, Entrance};
 use crate::inputs::Inputs;
 use crate::options::Options;
@@ -24,6 +24,7 @@ use tidemill_stages::actor::{Actor, Inbox, Progress, Took};
 use tidemill_stages::due::DueCut;
 use tidemill_stages::epoch::Epoch;
 use tidemill_stages::gate::{Gate, SourcePosition};
+use tidemill_stages::machine::Machine;
 use tidemill_stages::progress::Silence;
 use tidemill_state::Table;
 
@@ -110,12 +111,8 @@ impl Gatherer {
         let GatherParts { on, pipeline, inputs, options, cutter, slots: (free, count), first, .. } = parts;
         let GatherParts { durable, session, idle, retries, time, .. } = parts;
         assert!(first > 0, "epochs are counted from 1");
-        let mut gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
-        // An evicted row is found between epochs only.
-        let has_evicted = options.memory.is_some() || on.machine.tables.iter().any(Table::has_evicted_rows);
-        if on.machine.wiring.wakes_within && !has_evicted {
-            gate.wake_within();
-        }
+        let gate = Gate::new(&on.machine.program, &on.machine.wiring.sources);
+        let divides = divides(&on.machine, &options);
         let begun = on.environment.now();
         let idle = Silence::new(idle, inputs.len(), begun);
         let ahead = Ahead::new(&on.machine.program, &inputs, time);
@@ -141,7 +138,7 @@ impl Gatherer {
         };
         Gatherer {
             at,
-            live: LiveDecider::new(cutter),
+            live: LiveDecider::new(cutter, divides),
             log: None,
             slots,
             untaken: Vec::new(),
@@ -329,6 +326,17 @@ impl Gatherer {
             }
         }
         self.go_on(Phase::Leave)
+    }
+}
+
+/// Returns the rule by which what is due divides epochs.
+fn divides(machine: &Machine, options: &Options) -> Divides {
+    // An evicted row is found between epochs only.
+    let has_evicted = options.memory.is_some() || machine.tables.iter().any(Table::has_evicted_rows);
+    match (machine.wiring.has_stretches && !has_evicted, machine.program.only_wakes()) {
+        (false, _) => Divides::Never,
+        (true, true) => Divides::Always,
+        (true, false) => Divides::ByDensity,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::session::calls::Way;
 use crate::session::link::Link;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_recovery::Failure;
 use tidemill_schedule::Worker;
 use tidemill_stages::access::stage::{AccessStage, Crew};
@@ -31,6 +32,8 @@ pub struct Pipeline {
     tasks: Tasks<Box<Epoch>, Job>,
     seats: usize,
     sizes: Mutex<Sizes>,
+    /// The number of boundaries within epochs.
+    boundaries: AtomicU64,
     /// Rung when the epochs were accessed that the gate waits for.
     gate: Arc<Bell>,
 }
@@ -61,7 +64,17 @@ impl Pipeline {
         let crew = Crew { workers, seats };
         let access = AccessStage::new(machine.clone(), environment.clone(), options.scheduling, crew);
         let tasks = Tasks::new(first, workers, seats);
-        Pipeline { machine, environment, access, failure, tasks, seats, sizes: Mutex::new(sizes), gate }
+        Pipeline {
+            machine,
+            environment,
+            access,
+            failure,
+            tasks,
+            seats,
+            sizes: Mutex::new(sizes),
+            boundaries: AtomicU64::new(0),
+            gate,
+        }
     }
 
     /// Returns the most workers that have tasks at a time.
@@ -72,6 +85,11 @@ impl Pipeline {
     /// Returns the epochs that workers work on.
     pub fn tasks(&self) -> &Tasks<Box<Epoch>, Job> {
         &self.tasks
+    }
+
+    /// Returns the number of boundaries within epochs.
+    pub fn boundaries(&self) -> u64 {
+        self.boundaries.load(Ordering::Relaxed)
     }
 
     /// Returns the maximum number of events of an epoch that is about to be cut.
@@ -103,6 +121,7 @@ impl Pipeline {
         if let Some(error) = epoch.accessed.unread.take() {
             self.failure.set(unread(error));
         }
+        self.boundaries.fetch_add(epoch.accessed.boundaries, Ordering::Relaxed);
         if self.tasks.accessed(worker.id(), epoch) {
             self.gate.ring();
         }

@@ -16,6 +16,7 @@ mod pace;
 #[path = "../../sim/tests/search/mod.rs"]
 mod search;
 mod session;
+mod stretches;
 mod support;
 mod wakes;
 

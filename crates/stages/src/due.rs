@@ -1,6 +1,7 @@
 //! Rows that are due: rows of tables whose time has come, as events of a root ([`tidemill_plan::Due`]).
 
 use crate::machine::Machine;
+use crate::progress::{Boundaries, Rule};
 use crate::wiring::Wiring;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
@@ -41,6 +42,19 @@ pub fn due_of(program: &Program, stream: StreamId) -> Option<&Due> {
     }
 }
 
+/// Returns the boundaries of a program, before the first look at its rows.
+pub fn boundaries(program: &Program, wiring: &Wiring) -> Boundaries {
+    Boundaries::new(wiring.dues.iter().map(|&stream| rule_of(program, stream)))
+}
+
+/// Returns the rule by which what is of a stream is due.
+fn rule_of(program: &Program, stream: StreamId) -> Rule {
+    let due = due_of(program, stream).cloned();
+    let bound = program.streams[stream].origin.bound().expect("something is due");
+    let by_events = due.as_ref().is_none_or(|due| program.is_touched_by_events(due.table));
+    Rule { due, bound, by_events }
+}
+
 /// Makes the index that finds the due rows of each stream, if these are of a table.
 pub fn indexes(program: &Program, wiring: &Wiring, tables: &TiVec<TableId, Table>) -> Vec<Option<Mutex<Earliest>>> {
     let index = |&stream: &StreamId| {
@@ -64,7 +78,8 @@ fn is_text_outside_of_key(program: &Program, due: &Due, field: &DueField) -> boo
 }
 
 /// Returns the rows of a stream that are due at a boundary, given by its index into [`Wiring::dues`]; without a
-/// boundary, only the least one is found. No epoch may be prepared or accessed meanwhile.
+/// boundary, only the least one is found. No transaction may run meanwhile; where rows may be evicted, no epoch may be
+/// prepared either.
 pub fn due_rows(machine: &Machine, due: usize, boundary: Option<i64>) -> Result<DueRows, EvictedError> {
     let stream = machine.wiring.dues[due];
     let of = due_of(&machine.program, stream).expect("rows of a table");

@@ -132,8 +132,8 @@ pub struct EpochInput {
     pub left_out: Vec<(StreamId, u64)>,
     /// If it has what is due at a time, and no events of sources: which.
     pub due: Option<DueCut>,
-    /// If rows wake within it: each that is due at this time or earlier, between the events of sources at its place.
-    pub wakes: Option<i64>,
+    /// If what is due runs within it: all that is due at this time or earlier, between the events of sources at its place.
+    pub due_through: Option<i64>,
     /// Its punctuation: every event with a time below has passed in it or before it, and none comes any more. None
     /// before each source has shown a time, and in programs without event times.
     pub complete: Option<i64>,
@@ -178,6 +178,8 @@ pub struct Work {
     pub inputs: TiVec<InputId, Input>,
     /// The lists that came in with the events.
     pub lists: IncomingLists,
+    /// The events that were due within the epoch, by stream and boundary; logs may point to their texts.
+    pub due: Vec<RecordBatch>,
     /// The transactions in position order. If the program cascades, access writes it.
     pub order: Vec<JointRun>,
     /// Texts and emissions from the workers' contexts; kept as long as captured columns may point into them.
@@ -186,11 +188,12 @@ pub struct Work {
 
 impl Work {
     fn clear(&mut self) {
-        let Work { pipelines, logs, inputs, lists, order, produced } = self;
+        let Work { pipelines, logs, inputs, lists, due, order, produced } = self;
         lists.clear();
         pipelines.iter_mut().for_each(PipelineState::clear);
         logs.iter_mut().flatten().for_each(EventLog::clear);
         inputs.iter_mut().for_each(Input::clear);
+        due.clear();
         order.clear();
         produced.clear();
     }
@@ -221,7 +224,9 @@ pub struct Accessed {
     pub survey: Option<Survey>,
     /// A flag: whether its events are followed one by one, each with all that it causes.
     pub one_by_one: bool,
-    /// The reason why rows that wake within it could not be read. Then its results are not those of its events.
+    /// The number of boundaries within it.
+    pub boundaries: u64,
+    /// The reason why rows that are due within it could not be read. Then its results are not those of its events.
     pub unread: Option<EvictedError>,
     /// A flag: whether its rows are saved before they are written, for snapshots that were open when its access began.
     pub saves: bool,
@@ -329,6 +334,7 @@ impl Epoch {
                 logs: streams.keys().map(log).collect(),
                 inputs: wiring.inputs.iter().map(input).collect(),
                 lists: IncomingLists::new(wiring.lists.len()),
+                due: Vec::new(),
                 order: Vec::new(),
                 produced: Vec::new(),
             },

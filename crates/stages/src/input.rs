@@ -136,6 +136,11 @@ impl Input {
         self.ran = events.end as u32;
     }
 
+    /// Returns the number of its events that have run.
+    pub fn ran(&self) -> usize {
+        self.ran as usize
+    }
+
     /// Returns the place of an event in the order in which they ran.
     pub fn rank(&self, event: u32) -> u32 {
         if self.ranks.is_empty() { event } else { self.ranks[event as usize] }

@@ -1,9 +1,11 @@
 //! The data that all workers share, and the scratch of one worker.
 
 use crate::access::read::Kept;
+use crate::due::boundaries;
 use crate::folded::Pause;
 use crate::input::Identity;
 use crate::prepare::keys::KeyScratch;
+use crate::progress::Boundaries;
 use crate::wiring::{InputId, InputWiring, Wiring};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,8 +42,8 @@ pub struct Machine {
     /// The sockets that their rows are on.
     pub homes: Homes,
     /// The rows of each stream of due rows ([`Wiring::dues`]) by their boundary, if these are of a table. The worker
-    /// that accesses an epoch notes the rows that it may have changed; the gate looks for what is due while no epoch is
-    /// accessed.
+    /// that accesses an epoch notes the rows that it may have changed, and looks for what is due within it; the gate looks
+    /// while no epoch is accessed.
     pub due_rows: Vec<Option<Mutex<Earliest>>>,
     /// The indexes of columns, by table. The worker that accesses an epoch searches them and notes the rows that it may
     /// change.
@@ -116,6 +118,8 @@ pub struct Scratch {
     pub scans: Vec<Vec<RowAddress>>,
     /// The pause in folding the events of each input, by input.
     pub pauses: TiVec<InputId, Pause>,
+    /// The boundaries of the epoch in access, if what is due divides it.
+    pub boundaries: Boundaries,
     /// Within a nest: the rows that were noted for indexes since it began.
     pub noted: Vec<(TableId, RowAddress)>,
 }
@@ -128,12 +132,13 @@ impl Scratch {
     /// Makes the working memory for one of `workers` workers on this machine.
     pub fn new(machine: &Machine, workers: usize) -> Self {
         Scratch {
-            context: machine.context(machine.wiring.cascades || machine.wiring.wakes_within),
+            context: machine.context(machine.wiring.cascades || machine.wiring.has_stretches),
             identity: Identity::default(),
             keys: KeyScratch::new(machine.tables.len(), workers > 1),
             views: Vec::new(),
             scans: Vec::new(),
             pauses: machine.wiring.inputs.iter().map(|_| Pause::default()).collect(),
+            boundaries: boundaries(&machine.program, &machine.wiring),
             noted: Vec::new(),
         }
     }

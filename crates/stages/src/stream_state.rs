@@ -5,9 +5,13 @@ use crate::incoming::IncomingLists;
 use crate::input::Identity;
 use crate::views::native_view;
 use crate::wiring::{InputEvent, InputId};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use std::ops::Range;
 use tidemill_compile::abi::{ColumnView, InputView, NativeView, OutputView};
 use tidemill_compile::{AccessContext, NativeColumn, PASSED_TYPE, PipelineCode, PipelineNode, resize_zeroed};
-use tidemill_model::Schema;
+use tidemill_model::{Schema, Type};
 
 /// The output of a pipeline for one node.
 pub struct NodeOutput {
@@ -192,13 +196,17 @@ impl EventLog {
         self.owners.push(owner);
     }
 
-    /// Appends an event whose values the caller sets, at the place that is returned.
-    pub fn push_empty(&mut self) -> usize {
-        self.columns.iter_mut().for_each(|column| column.ensure(self.len + 1));
+    /// Appends the events of a batch, which must live as long as its texts are read. Returns their places.
+    pub fn push_batch(&mut self, batch: &RecordBatch) -> Range<usize> {
+        let places = self.len..self.len + batch.num_rows();
+        for (column, from) in self.columns.iter_mut().zip(batch.columns()) {
+            column.ensure(places.end);
+            copy(column, places.start, from);
+        }
         // Only answers to calls are looked up with their owner.
-        self.owners.push(InputEvent { input: InputId::from(0), event: 0 });
-        self.len += 1;
-        self.len - 1
+        self.owners.resize(places.end, InputEvent { input: InputId::from(0), event: 0 });
+        self.len = places.end;
+        places
     }
 
     /// Returns its columns as input columns, numbered as in the stream's layout. Those of lists have the address of the lists that
@@ -210,6 +218,43 @@ impl EventLog {
         };
         self.columns.iter_mut().zip(&schema.fields).map(view).collect()
     }
+}
+
+/// Copies an Arrow column to places of a column, for which there is room; of texts, only where they are.
+fn copy(column: &mut NativeColumn, first: usize, from: &ArrayRef) {
+    let rows = || (0..from.len()).filter(|&row| !from.is_null(row));
+    match column.ty().ty {
+        Type::Str => {
+            let texts = from.as_string::<i32>();
+            rows().for_each(|row| column.set_text(first + row, texts.value(row).as_bytes()));
+        }
+        Type::Bytes => {
+            let texts = from.as_binary::<i32>();
+            rows().for_each(|row| column.set_text(first + row, texts.value(row)));
+        }
+        Type::Bool => {
+            let values = from.as_boolean();
+            rows().for_each(|row| column.set_word(first + row, u64::from(values.value(row))));
+        }
+        Type::Int => {
+            let values = from.as_primitive::<Int64Type>().values();
+            rows().for_each(|row| column.set_word(first + row, values[row] as u64));
+        }
+        Type::Time => {
+            let values = from.as_primitive::<TimestampMicrosecondType>().values();
+            rows().for_each(|row| column.set_word(first + row, values[row] as u64));
+        }
+        Type::Float => {
+            let values = from.as_primitive::<Float64Type>().values();
+            rows().for_each(|row| column.set_word(first + row, values[row].to_bits()));
+        }
+        Type::Decimal { .. } => {
+            let values = from.as_primitive::<Decimal128Type>().values();
+            rows().for_each(|row| column.set_word(first + row, values[row] as u64));
+        }
+        Type::Duration | Type::Null => unreachable!("no column of a table is {}", column.ty().ty),
+    }
+    (0..from.len()).filter(|&row| from.is_null(row)).for_each(|row| column.set_null(first + row));
 }
 
 /// Returns the input view of a root for its pipeline: columns and the identity.

@@ -134,8 +134,8 @@ pub struct Wiring {
     /// A flag: whether events are followed one by one: a transaction reads a key from a row, is nested, or can reach
     /// another transaction that cannot be deferred to a later wave.
     pub cascades: bool,
-    /// A flag: whether rows can wake between the events of an epoch ([`Program::wakes_within`]).
-    pub wakes_within: bool,
+    /// A flag: whether what is due can run between the events of an epoch ([`Program::has_stretches`]).
+    pub has_stretches: bool,
     /// The streams and inputs that nested transactions fill, by transaction, if it is the root of a nest.
     pub nests: TiVec<TransactionId, Option<NestWiring>>,
     /// If events are not followed one by one: by wave, the streams of transactions' outputs that lead to other
@@ -224,7 +224,7 @@ impl Wiring {
             dues,
             lates,
             cascades: waves.is_none(),
-            wakes_within: program.wakes_within(),
+            has_stretches: program.has_stretches(),
             waves: waves.unwrap_or_default(),
         }
     }
@@ -244,10 +244,10 @@ impl Wiring {
         (0..self.given.len()).filter_map(|s| of(&s)).collect()
     }
 
-    /// Returns whether the events of a stream that an epoch is given are logged, as those that transactions emit: rows
-    /// that wake within epochs.
+    /// Returns whether the events of a stream that an epoch is given are logged, as those that transactions emit: what
+    /// is due within epochs.
     pub fn is_logged_root(&self, stream: StreamId) -> bool {
-        self.wakes_within && self.dues.contains(&stream)
+        self.has_stretches && self.dues.contains(&stream)
     }
 
     /// Returns the joint of an input.

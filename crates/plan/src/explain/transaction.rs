@@ -6,7 +6,7 @@ use crate::dependencies::{CellUse, Meeting, Write as RowWrite, WriteKind, meetin
 use crate::program::{Expr, Stmt};
 use crate::{
     CANNOT_FAIL, Condition, Direction, Missing, Nesting, Operation, Operations, Order, Origin, Program, Role,
-    Selection, Stream, Table, TableId, Test, Transaction, TransactionId, Waves,
+    Selection, Table, TableId, Test, Transaction, TransactionId, Waves,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -239,13 +239,13 @@ fn execution(program: &Program, id: TransactionId) -> String {
     }
     let cause = program.transactions.iter().find(|t| reached(t).contains(&transaction.name));
     if Waves::of(program).is_some() {
-        let wakes = match program.wakes_within() {
-            true => format!("; in order, on one worker, where rows {} within the epoch", wake_or_expire(program)),
+        let stretches = match program.has_stretches() {
+            true => format!("; in order, on one worker, where {} within the epoch", due_within(program)),
             false => String::new(),
         };
         return match cause {
-            None => format!("whole epochs at a time{wakes}"),
-            Some(cause) => format!("whole epochs at a time, after {}{wakes}", cause.name),
+            None => format!("whole epochs at a time{stretches}"),
+            Some(cause) => format!("whole epochs at a time, after {}{stretches}", cause.name),
         };
     }
     if transaction.cascades {
@@ -257,16 +257,24 @@ fn execution(program: &Program, id: TransactionId) -> String {
     }
 }
 
-/// Returns what rows do that are due.
-fn wake_or_expire(program: &Program) -> &'static str {
-    let due = |stream: &Stream| match &stream.origin {
-        Origin::Due(due) => Some(due.is_expiry(program)),
-        _ => None,
+/// Returns what can be due within an epoch.
+fn due_within(program: &Program) -> &'static str {
+    let dues = || {
+        program.streams.iter().filter_map(|stream| match &stream.origin {
+            Origin::Due(due) => Some(due),
+            _ => None,
+        })
     };
-    let expire: Vec<bool> = program.streams.iter().filter_map(due).collect();
-    match (expire.contains(&false), expire.contains(&true)) {
-        (true, true) => "wake or expire",
-        (false, true) => "expire",
-        _ => "wake",
+    let wakes = dues().any(|due| due.is_wakes() && !due.is_expiry(program));
+    let expires = dues().any(|due| due.is_expiry(program));
+    let ends = dues().any(|due| !due.is_wakes());
+    match (wakes, expires, ends) {
+        (true, true, true) => "rows wake or expire, or sessions end,",
+        (true, false, true) => "rows wake or sessions end",
+        (false, true, true) => "rows expire or sessions end",
+        (false, false, true) => "sessions end",
+        (true, true, false) => "rows wake or expire",
+        (false, true, false) => "rows expire",
+        _ => "rows wake",
     }
 }

@@ -1,5 +1,6 @@
 //! Decides by what comes: input, sessions, silence, what is due, and the load.
 
+use super::dividing::{Dividing, Rule};
 use super::ending::close_open;
 use super::{Decide, Decided, Decision};
 use crate::cutter::{ClocksGoOn, Cutter, Gathering, Intake, source_failed};
@@ -22,14 +23,16 @@ pub struct LiveDecider {
     /// The part that decides where epochs are cut, where nothing is due.
     cutter: Box<dyn Cutter>,
     pub first_calls: FirstCalls,
+    /// The choice whether what is due divides epochs.
+    dividing: Dividing,
     /// The stream that may be due at the boundary at hand, and is looked at with the next epoch.
     next_due: Option<DueCut>,
 }
 
 impl LiveDecider {
-    /// Makes a decider that cuts epochs as this cutter does.
-    pub fn new(cutter: Box<dyn Cutter>) -> LiveDecider {
-        LiveDecider { cutter, first_calls: FirstCalls::over(), next_due: None }
+    /// Makes a decider that cuts epochs as this cutter does. `divides`: the rule by which what is due divides them.
+    pub fn new(cutter: Box<dyn Cutter>, divides: Rule) -> LiveDecider {
+        LiveDecider { cutter, first_calls: FirstCalls::over(), dividing: Dividing::new(divides), next_due: None }
     }
 
     /// Looks whether time has gone on, so that calls may be taken; returns when to look again.
@@ -38,7 +41,7 @@ impl LiveDecider {
             return None;
         }
         let ends = self.give_up_first_calls(at);
-        let passes = at.is_due() || at.gate.has_wakes() || at.gate.ready(1) > 0;
+        let passes = at.is_due() || at.gate.is_due_within() || at.gate.ready(1) > 0;
         let until = self.first_calls.look(&at.gate, &at.inputs, &at.idle, passes, &at.on);
         at.gate.wait_sent(self.first_calls.held_wait());
         until.into_iter().chain(ends).min()
@@ -79,8 +82,12 @@ impl LiveDecider {
     }
 
     /// Returns the boundary at which something may be due now, and has nothing pass before it has run.
-    fn boundary(at: &mut Entrance) -> Option<i64> {
-        if at.agenda.boundaries.is_empty() || at.gate.wakes_within() {
+    fn boundary(&mut self, at: &mut Entrance) -> Option<i64> {
+        if at.agenda.boundaries.is_empty() {
+            return None;
+        }
+        at.gate.divide(self.dividing.divides(at.pipeline.boundaries()));
+        if at.gate.has_stretches() {
             return None;
         }
         let is_beyond = at.gate.is_beyond();
@@ -114,8 +121,7 @@ impl LiveDecider {
 
     /// Returns the boundary at which something may be due at the end of time.
     fn boundary_at_the_end(at: &mut Entrance) -> Option<i64> {
-        // Timers that wake within epochs have run up to what was shown, and nothing else is open.
-        if at.gate.wakes_within() || !at.gate.ended() || at.on.control.stops() {
+        if !at.gate.ended() || at.on.control.stops() {
             return None;
         }
         at.agenda.last_boundary(&at.on.machine, &mut at.gate)
@@ -130,7 +136,7 @@ impl LiveDecider {
 
     /// Decides where there is nothing more to cut.
     fn end(at: &mut Entrance) -> Decision {
-        if at.gate.has_wakes() && !at.on.control.stops() {
+        if at.gate.is_due_within() && !at.on.control.stops() {
             return Decision::Epoch(next(at, at.gate.choose(0)));
         }
         match LiveDecider::boundary_at_the_end(at) {
@@ -171,7 +177,8 @@ impl Decide for LiveDecider {
         if at.idle.is_needed() {
             raise_silent(at);
         }
-        if let Some(boundary) = LiveDecider::boundary(at) {
+        if let Some(boundary) = self.boundary(at) {
+            self.dividing.passes_boundary();
             return Ok(Decision::Due(DueCut { due: 0, boundary }));
         }
         Ok(match self.cut(at, session, events_max)? {
@@ -198,6 +205,7 @@ impl Decide for LiveDecider {
     fn account(&mut self, at: &mut Entrance, decided: Decided, epoch: &mut Epoch, may_keep: bool) {
         let Decided { epoch: number, passed } = decided;
         assert!(passed.due.is_some() || self.next_due.is_none(), "nothing passes within what is due at one boundary");
+        self.dividing.passes(epoch.input.events);
         let savepoints = LiveDecider::answer(at, epoch, may_keep);
         at.mark(epoch);
         if let Some(durable) = &mut at.durable {

@@ -103,7 +103,7 @@ impl LogDecider {
     /// Begins the next epoch of the log; returns whether there is one.
     fn begin(&mut self, at: &mut Entrance) -> Result<bool, RunError> {
         let Some(entry) = self.replay.next_epoch()? else { return Ok(false) };
-        if entry.passed.wakes.is_some() && !at.on.machine.wiring.wakes_within {
+        if entry.passed.due_through.is_some() && !at.on.machine.wiring.has_stretches {
             return Err(woken_otherwise(entry.epoch));
         }
         self.join(at, &entry)?;

@@ -39,9 +39,9 @@ impl Cutter for Anywhere {
         if self.random.chance(50) {
             return Ok(Gathering::Cut(Cut::Most(events)));
         }
-        let Passed { counts, sent, due, wakes, .. } = intake.gate().choose(events);
+        let Passed { counts, sent, due, due_through, .. } = intake.gate().choose(events);
         self.exact.lock().expect("no panic").insert(counts.clone());
-        Ok(Gathering::Cut(Cut::Exactly(Passed::new(counts, sent, due, wakes))))
+        Ok(Gathering::Cut(Cut::Exactly(Passed::new(counts, sent, due, due_through))))
     }
 }
 

@@ -207,7 +207,7 @@ fn bidding(seed: u64, span: usize) -> Vec<Vec<Vec<Value>>> {
 #[test]
 fn rows_wake_between_the_events_of_an_epoch() {
     let program = analyze(&with_all_sinks(&auctions())).expect("a right plan");
-    assert!(program.wakes_within());
+    assert!(program.has_stretches());
     let mut engine = Engine::new(program).expect("it compiles");
     for seed in 0..30 {
         let sources = bidding(seed, 1 + seed as usize % 5);
@@ -255,7 +255,7 @@ fn reminders() -> Plan {
 #[test]
 fn epochs_with_and_without_wakes_alternate() {
     let program = analyze(&with_all_sinks(&reminders())).expect("a right plan");
-    assert!(program.wakes_within());
+    assert!(program.has_stretches());
     let mut engine = Engine::new(program).expect("it compiles");
     for seed in 0..20 {
         let mut random = tidemill_histories::Random::new(seed);

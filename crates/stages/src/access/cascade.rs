@@ -3,7 +3,7 @@
 //! and dependent keys and the rows of scans only when their transaction is about to run. Transactions that commit or abort as one are in `nest`.
 
 use crate::access::serial::run_one;
-use crate::access::wakes::{self, Wakes};
+use crate::access::stretches::{self, Stretches};
 use crate::access::{indexes, touched};
 use crate::epoch::{Epoch, Work};
 use crate::given::captured_fields;
@@ -15,6 +15,7 @@ use crate::prepare::keys::{Fields, captured_value, resolve_captured, resolve_rol
 use crate::prepare::{computed_of, pipeline_of};
 use crate::stream_state::{EventLog, root_view};
 use crate::wiring::{InputEvent, InputId, InputWiring, Outlet};
+use std::ops::Range;
 use tidemill_compile::abi::{InputView, Verdict};
 use tidemill_compile::{KeyCode, NativeColumn, OutputPlan};
 use tidemill_plan::{Role, RoleId, StreamId};
@@ -34,61 +35,61 @@ pub(super) enum Given {
 
 /// Runs a prepared epoch, one event after the other.
 pub fn run(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch) {
-    let wakes = machine.wiring.wakes_within.then(|| Wakes::of(machine, epoch));
-    if let Some(wakes) = run_with(machine, scratch, epoch, wakes) {
-        wakes.note_others(machine, epoch);
-    }
-}
-
-fn run_with(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, wakes: Option<Wakes>) -> Option<Wakes> {
-    // The order of a program that does not cascade was made without what wakes.
+    let stretches = machine.wiring.has_stretches.then(|| Stretches::of(machine, epoch));
+    // The order of a program that does not cascade was made without what is due.
     let order = std::mem::take(&mut epoch.work.order);
-    let mut cascade = Cascade { machine, scratch, epoch, wakes };
-    if !machine.wiring.cascades && cascade.epoch.input.due.is_none() {
-        cascade.run_between_wakes(&order);
-        return cascade.wakes;
+    let mut cascade = Cascade { machine, scratch, epoch, stretches };
+    match machine.wiring.cascades || cascade.epoch.input.due.is_some() {
+        true => cascade.run_events(),
+        false => cascade.run_stretches(&order),
     }
-    let times = wakes::times(machine, cascade.epoch);
-    let mut rows = vec![0usize; machine.wiring.given.len()];
-    let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
-    for m in 0..cascade.epoch.input.merge.len() {
-        let (source, count) = cascade.epoch.input.merge[m];
-        let root = machine.wiring.given[source as usize];
-        if machine.wiring.is_logged_root(root) {
-            cascade.wake_given(source as usize, root);
-            continue;
-        }
-        for _ in 0..count {
-            let row = rows[source as usize];
-            rows[source as usize] += 1;
-            if let Some(times) = &times[source as usize] {
-                cascade.wake_through(times[row]);
-            }
-            let mut emitted = Vec::new();
-            for &id in &machine.wiring.deliveries[root] {
-                let input = &cascade.epoch.work.inputs[id];
-                let event = next[id];
-                if (event as usize) < input.len && input.row(event as usize) == row {
-                    next[id] += 1;
-                    cascade.execute(InputEvent { input: id, event }, &mut emitted);
-                }
-            }
-            emitted.into_iter().for_each(|event| cascade.follow(event));
-        }
-    }
-    cascade.wake_through(i64::MAX);
-    cascade.wakes
+    cascade.stretches.iter_mut().for_each(|stretches| stretches.note(machine, cascade.epoch));
 }
 
 pub(super) struct Cascade<'a> {
     pub machine: &'a Machine,
     pub scratch: &'a mut Scratch,
     pub epoch: &'a mut Epoch,
-    /// The rows that are due, if rows wake within epochs.
-    pub wakes: Option<Wakes>,
+    /// The stretches of the epoch, if what is due can run within epochs.
+    pub stretches: Option<Stretches>,
 }
 
 impl Cascade<'_> {
+    /// Runs the epoch's events, one after the other.
+    fn run_events(&mut self) {
+        let machine = self.machine;
+        let times = stretches::times(machine, self.epoch);
+        let mut rows = vec![0usize; machine.wiring.given.len()];
+        let mut next: TiVec<InputId, u32> = machine.wiring.inputs.iter().map(|_| 0).collect();
+        for m in 0..self.epoch.input.merge.len() {
+            let (source, count) = self.epoch.input.merge[m];
+            let root = machine.wiring.given[source as usize];
+            if machine.wiring.is_logged_root(root) {
+                let events = self.epoch.input.sources[source as usize].events.clone();
+                events.into_iter().for_each(|events| self.give_due(root, events));
+                continue;
+            }
+            for _ in 0..count {
+                let row = rows[source as usize];
+                rows[source as usize] += 1;
+                if let Some(times) = &times[source as usize] {
+                    self.begin_event(times[row], true);
+                }
+                let mut emitted = Vec::new();
+                for &id in &machine.wiring.deliveries[root] {
+                    let input = &self.epoch.work.inputs[id];
+                    let event = next[id];
+                    if (event as usize) < input.len && input.row(event as usize) == row {
+                        next[id] += 1;
+                        self.execute(InputEvent { input: id, event }, &mut emitted);
+                    }
+                }
+                emitted.into_iter().for_each(|event| self.follow(event));
+            }
+        }
+        self.run_due_through(i64::MAX);
+    }
+
     /// Processes an emitted event: runs every transaction that it reaches, then follows the events that they emitted.
     pub(super) fn follow(&mut self, given: Given) {
         let mut emitted = Vec::new();
@@ -121,6 +122,13 @@ impl Cascade<'_> {
 
     /// Runs the filters and maps on an emitted event; gives the transactions that it arrives at.
     pub fn arrive(&mut self, stream: StreamId, place: usize) -> Vec<InputEvent> {
+        let arrived = self.arrive_all(stream, place..place + 1).into_iter();
+        arrived.map(|(input, events)| InputEvent { input, event: events.start as u32 }).collect()
+    }
+
+    /// Runs the filters and maps on events of a log; gives the transactions that they arrive at: of each input the events that are
+    /// new.
+    pub fn arrive_all(&mut self, stream: StreamId, places: Range<usize>) -> Vec<(InputId, Range<usize>)> {
         let code = pipeline_of(self.machine, stream);
         let schema = &self.machine.program.streams[stream].schema;
         let mut log = self.epoch.work.logs[stream].take().expect("a stream that is followed has a log");
@@ -128,21 +136,24 @@ impl Cascade<'_> {
         self.scratch.identity.ensure(log.len);
         let mut pipeline = std::mem::take(&mut self.epoch.work.pipelines[stream]);
         let view = root_view(&views, &self.scratch.identity);
-        let elements = self.epoch.work.lists.count(schema, &log.columns, place..place + 1);
-        pipeline.run(code, &mut self.scratch.context, &view, Some(&[place as u32]), 1, elements);
+        let elements = self.epoch.work.lists.count(schema, &log.columns, places.clone());
+        let selection = &self.scratch.identity.entries()[places.clone()];
+        pipeline.run(code, &mut self.scratch.context, &view, Some(selection), places.len(), elements);
         let mut arrived = Vec::new();
         for &id in &self.machine.wiring.deliveries[stream] {
             let wiring = &self.machine.wiring.inputs[id];
             let input = &mut self.epoch.work.inputs[id];
             let node = pipeline.nodes.get_mut(wiring.node);
-            let row = match &node {
-                Some(n) if n.len == input.len => continue,
-                Some(n) => n.index[input.len],
-                None => place as u32,
-            };
-            let i = input.len;
-            input.len += 1;
-            input.index.get_or_insert_default().push(row);
+            let index = input.index.get_or_insert_default();
+            match &node {
+                Some(n) => index.extend_from_slice(&n.index[input.len..n.len]),
+                None => index.extend(places.clone().map(|place| place as u32)),
+            }
+            let events = input.len..index.len();
+            if events.is_empty() {
+                continue;
+            }
+            input.len = events.end;
             let (computed, computed_views) = computed_of(node);
             let fields = Fields {
                 arrays: None,
@@ -155,10 +166,10 @@ impl Cascade<'_> {
             };
             let machine = self.machine;
             let keys = &mut self.scratch.keys;
-            resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, i..i + 1, keys);
-            input.ensure_results(i + 1);
+            resolve_roles(&machine.program, wiring, &machine.tables, &fields, input, events.clone(), keys);
+            input.ensure_results(events.end);
             input.point(&views, &[], &computed_views);
-            arrived.push(InputEvent { input: id, event: i as u32 });
+            arrived.push((id, events));
         }
         self.epoch.work.pipelines[stream] = pipeline;
         self.epoch.work.logs[stream] = Some(log);
@@ -184,9 +195,6 @@ impl Cascade<'_> {
         indexes::note(machine, epoch, at, scratch);
         changes::mark_and_save(machine, epoch, Transactions::One(at));
         run_one(machine, epoch, at, &mut scratch.context, &scratch.identity);
-        if let Some(wakes) = &mut self.wakes {
-            wakes.note(machine, epoch, at);
-        }
         touched::note_listed(machine, epoch, at);
         forget_scans(machine, epoch, at);
         epoch.work.inputs[at.input].runs(at.event);

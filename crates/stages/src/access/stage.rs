@@ -12,7 +12,7 @@ use crate::access::scheduling::{FixedOn, Scheduling};
 use crate::access::serial::{CALLS_PER_SAMPLE, run_range};
 use crate::access::snapshot::begin_snapshots;
 use crate::access::together::{Job, Memory, Role, Sharing, may_redo};
-use crate::access::{cascade, hot, merge, touched, wakes, waves};
+use crate::access::{cascade, hot, merge, stretches, touched, waves};
 use crate::environment::Environment;
 use crate::epoch::{Accessed, Epoch};
 use crate::input::Input;
@@ -120,9 +120,9 @@ impl AccessStage {
         let start = self.environment.now();
         epoch.accessed.accessor = worker.id();
         changes::save(&self.machine, &mut epoch);
-        let wakes = wakes::run_within(&self.machine, &epoch);
-        epoch.accessed.one_by_one = self.machine.wiring.cascades || matches!(wakes, Ok(true));
-        epoch.accessed.unread = wakes.err();
+        let divided = stretches::is_divided(&self.machine, &mut scratch.boundaries, &epoch);
+        epoch.accessed.one_by_one = self.machine.wiring.cascades || matches!(divided, Ok(true));
+        epoch.accessed.unread = divided.err();
         merge::merge(&self.machine, scratch, &mut epoch);
         epoch.accessed.breakdown.useful += self.environment.now() - start;
         let range = self.choose(scratch, &mut epoch);
@@ -155,7 +155,7 @@ impl AccessStage {
         waves::run(&self.machine, self.environment.as_ref(), scratch, &mut epoch);
         // Emissions are followed in their order within a cascade only.
         drop(scratch.context.drain_order());
-        if !(epoch.accessed.one_by_one && self.machine.wiring.wakes_within) {
+        if !(epoch.accessed.one_by_one && self.machine.wiring.has_stretches) {
             touched::note(&self.machine, &epoch);
         }
         let over = self.environment.now();

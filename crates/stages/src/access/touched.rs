@@ -5,15 +5,16 @@ use crate::epoch::Epoch;
 use crate::machine::Machine;
 use crate::prepare::changes::{Transactions, each_written};
 use crate::wiring::{InputEvent, InputId};
+use std::ops::Range;
 
 /// Notes the rows that an epoch may have changed, once it was accessed.
 pub fn note(machine: &Machine, epoch: &Epoch) {
     note_written(machine, epoch, epoch.work.inputs.keys().map(Transactions::Of));
 }
 
-/// Notes the rows that the transactions on some inputs may have changed, once these have run.
-pub fn note_of(machine: &Machine, epoch: &Epoch, inputs: impl Iterator<Item = InputId>) {
-    note_written(machine, epoch, inputs.map(Transactions::Of));
+/// Notes the rows that the transactions on some events of an input may have changed, which have just run.
+pub fn note_these(machine: &Machine, epoch: &Epoch, id: InputId, events: Range<usize>) {
+    note_written(machine, epoch, [Transactions::These(id, events.start, events.end)]);
 }
 
 /// Notes the rows that the transaction on an event may have changed, which has just run, if it has lists of rows: these are

@@ -24,16 +24,16 @@ pub struct Passed {
     pub sent: Vec<SourceRun>,
     /// If it has what is due at a time, and no events of sources: which.
     pub due: Option<DueCut>,
-    /// If rows wake within the epoch: up to which time.
-    pub wakes: Option<i64>,
+    /// If what is due runs within the epoch: up to which time.
+    pub due_through: Option<i64>,
     /// The order of the other events, in runs of splits, if it is known. It follows from the counts.
     order: Option<Vec<SourceRun>>,
 }
 
 impl Passed {
     /// Returns what an earlier run has chosen.
-    pub fn new(counts: Vec<usize>, sent: Vec<SourceRun>, due: Option<DueCut>, wakes: Option<i64>) -> Passed {
-        Passed { counts, sent, due, wakes, order: None }
+    pub fn new(counts: Vec<usize>, sent: Vec<SourceRun>, due: Option<DueCut>, due_through: Option<i64>) -> Passed {
+        Passed { counts, sent, due, due_through, order: None }
     }
 }
 
@@ -51,17 +51,17 @@ impl Gate {
             }
             _ => self.merge(self.passes(), timed, &mut counts, &mut order),
         }
-        let wakes = if self.wakes_within { self.complete_after(&counts) } else { None };
+        let due_through = if self.stretches { self.complete_after(&counts) } else { None };
         let room = (most - counts.iter().sum::<usize>()).min(ready);
         let sent = self.sent.first(room);
         sent.iter().for_each(|&(source, count)| counts[source as usize] += count as usize);
-        Passed { counts, sent, due: None, wakes, order: Some(order) }
+        Passed { counts, sent, due: None, due_through, order: Some(order) }
     }
 
     /// Chooses no events of sources, but what is due.
     pub fn choose_due(&self, due: DueCut) -> Passed {
         let counts = vec![0; self.queues.len()];
-        Passed { counts, sent: Vec::new(), due: Some(due), wakes: None, order: Some(Vec::new()) }
+        Passed { counts, sent: Vec::new(), due: Some(due), due_through: None, order: Some(Vec::new()) }
     }
 
     /// Returns the events of a cut.

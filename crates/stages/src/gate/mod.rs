@@ -82,10 +82,10 @@ pub struct Gate {
     passed: Option<(Option<i64>, SplitPlace)>,
     /// The last boundary at which something was due.
     ran: Option<i64>,
-    /// A flag: whether rows wake within epochs.
-    wakes_within: bool,
-    /// The time up to which rows have woken within epochs.
-    woken: Option<i64>,
+    /// A flag: whether what is due divides epochs into stretches.
+    stretches: bool,
+    /// The time up to which what is due has run within epochs.
+    ran_within: Option<i64>,
 }
 
 impl Gate {
@@ -117,24 +117,27 @@ impl Gate {
             sent_waits: false,
             passed: None,
             ran: None,
-            wakes_within: false,
-            woken: None,
+            stretches: false,
+            ran_within: None,
         }
     }
 
-    /// Has rows wake within epochs, up to the punctuation of each.
-    pub fn wake_within(&mut self) {
-        self.wakes_within = true;
+    /// Says whether what is due divides epochs into stretches, from the next one on: up to the punctuation of each.
+    pub fn divide(&mut self, into_stretches: bool) {
+        self.stretches = into_stretches;
+        if into_stretches {
+            self.hold_from(None);
+        }
     }
 
-    /// Returns whether rows wake within epochs.
-    pub fn wakes_within(&self) -> bool {
-        self.wakes_within
+    /// Returns whether what is due divides epochs into stretches.
+    pub fn has_stretches(&self) -> bool {
+        self.stretches
     }
 
-    /// Returns whether rows can be due that wake within the next epoch, even if no event passes with it.
-    pub fn has_wakes(&self) -> bool {
-        self.wakes_within && self.complete() > self.woken
+    /// Returns whether something can be due within the next epoch, even if no event passes with it.
+    pub fn is_due_within(&self) -> bool {
+        self.stretches && self.complete() > self.ran_within
     }
 
     /// Returns the marks of the splits.
@@ -418,8 +421,8 @@ impl Gate {
         let fills = passed.counts.iter().zip(&self.queues).any(|(&count, queue)| count > 0 && queue.filled.is_some());
         let by_stream = self.take(&passed.counts, epoch);
         self.ran = self.ran.max(passed.due.map(|due| due.boundary));
-        self.woken = self.woken.max(passed.wakes);
-        (epoch.input.due, epoch.input.wakes) = (passed.due, passed.wakes);
+        self.ran_within = self.ran_within.max(passed.due_through);
+        (epoch.input.due, epoch.input.due_through) = (passed.due, passed.due_through);
         if fills {
             epoch.input.least_time = epoch.input.least_time.or(self.anchor());
         }

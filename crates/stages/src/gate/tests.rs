@@ -184,7 +184,7 @@ impl Case {
             epoch.clear();
             let chosen = gate.choose(most);
             // As a log has it: the order follows from the counts.
-            let logged = Passed::new(chosen.counts.clone(), chosen.sent.clone(), chosen.due, chosen.wakes);
+            let logged = Passed::new(chosen.counts.clone(), chosen.sent.clone(), chosen.due, chosen.due_through);
             assert!(gate.apply(if most.is_multiple_of(3) { &logged } else { &chosen }, epoch));
             assert!(epoch.input.events <= most, "no more than asked for");
             assert!(ready == 0 || epoch.input.events > 0, "what is ready passes");

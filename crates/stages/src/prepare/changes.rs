@@ -20,6 +20,8 @@ pub enum Transactions {
     Of(InputId),
     /// The transaction on one event of an input.
     One(InputEvent),
+    /// The transactions on consecutive events of an input: from the first up to the last, which is not among them.
+    These(InputId, usize, usize),
 }
 
 fn marks(changes: Changes, epoch: &Epoch) -> bool {
@@ -79,7 +81,7 @@ fn note(machine: &Machine, epoch: &Epoch, of: Transactions, mark: Option<Generat
 
 /// Calls `each` with the rows of the roles that transactions write, and with their table.
 pub fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each: impl FnMut(TableId, &[RowAddress])) {
-    let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. })) = of;
+    let (Transactions::Of(id) | Transactions::One(InputEvent { input: id, .. }) | Transactions::These(id, ..)) = of;
     let input = &epoch.work.inputs[id];
     if input.len == 0 && input.folded() == 0 {
         // The rows are those of an earlier epoch, whose slots may have been reused.
@@ -98,6 +100,11 @@ pub fn each_written(machine: &Machine, epoch: &Epoch, of: Transactions, mut each
             (Transactions::One(at), Some(_)) => {
                 let starts = &input.starts[r][at.event as usize..];
                 starts[0] as usize..starts[1] as usize
+            }
+            (Transactions::These(_, first, end), None) => first..end,
+            (Transactions::These(_, first, end), Some(_)) => {
+                let starts = &input.starts[r];
+                starts[first] as usize..starts[end] as usize
             }
         };
         each(role.table, &input.rows[r][range]);

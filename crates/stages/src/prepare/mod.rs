@@ -59,8 +59,8 @@ fn prepare_source(machine: &Machine, scratch: &mut Scratch, epoch: &mut Epoch, s
     let places = std::mem::take(&mut epoch.input.sources[source].places);
     assert!(places.is_empty() || places.len() == events, "each event has a place, or none has");
     let arrived = Arrived { arrays: Some(batch.columns()), natives: None, views: &views, places: &places, events };
-    // The full log names each event that commits.
-    let may_fold = machine.logging == Logging::Border;
+    // The full log names each event that commits. What was folded cannot be divided into stretches.
+    let may_fold = machine.logging == Logging::Border && epoch.input.due_through.is_none();
     for &id in &machine.wiring.deliveries[root] {
         if let Some(code) = machine.input(id).code.fold.filter(|_| may_fold) {
             fold::fold(machine, scratch, epoch, id, code, &arrived);

@@ -104,6 +104,11 @@ impl Boundaries {
         Boundaries { streams: rules.into_iter().map(next).collect(), is_last: false }
     }
 
+    /// Forgets all looks: the rows were changed by what nobody told of.
+    pub fn forget(&mut self) {
+        self.streams.iter_mut().for_each(|next| (next.known, next.since, next.is_known) = (None, None, false));
+    }
+
     /// Returns the number of streams.
     pub fn len(&self) -> usize {
         self.streams.len()
