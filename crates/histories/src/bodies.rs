@@ -25,8 +25,6 @@ pub struct Task<'a> {
     pub name: String,
     pub inputs: Vec<StreamRef>,
     pub schema: &'a Schema,
-    /// A flag: whether it opens the lists of its events: those that come in.
-    pub lists_open: bool,
     /// The field of event time that all inputs have.
     pub time: Option<usize>,
     pub tables: &'a [TableDef],
@@ -120,13 +118,12 @@ pub fn transaction_for(random: &mut Random, task: &Task) -> TransactionDef {
 }
 
 /// Returns the view of a key, filter or map: the event alone.
-pub fn event_view(schema: &Schema, lists_open: bool, risk: usize) -> View {
+pub fn event_view(schema: &Schema, risk: usize) -> View {
     let mut view = View { risk, ..View::default() };
     for field in &schema.fields {
         match field.ty {
             FieldType::Scalar(ty) => view.values.push(Visible { expr: event(&field.name), ty, bounded: true }),
-            FieldType::List(_) if lists_open => view.lists.push(field.name.clone()),
-            FieldType::List(_) => {}
+            FieldType::List(_) => view.lists.push(field.name.clone()),
         }
     }
     view
@@ -147,7 +144,7 @@ fn random_role(random: &mut Random, task: &Task, name: String, before: Option<&R
         Some(role) => task.tables.iter().find(|t| t.name == role.table).expect("a role's table is there"),
         None => random.pick(task.tables),
     };
-    let mut view = event_view(task.schema, task.lists_open, 0);
+    let mut view = event_view(task.schema, 0);
     view.strict = true;
     let over = random.pick_any(&view.lists.clone()).filter(|_| random.chance(50)).cloned();
     if let Some(list) = &over {
@@ -205,7 +202,7 @@ fn random_access(random: &mut Random, table: &TableDef) -> AccessDef {
 
 /// Returns the view of keys and selections: the event, and the numbers of rows.
 fn key_view(task: &Task, earlier: &[RoleDef]) -> View {
-    let mut view = event_view(task.schema, task.lists_open, 0);
+    let mut view = event_view(task.schema, 0);
     view.strict = true;
     view.values.extend(row_counts(earlier));
     view
@@ -293,7 +290,7 @@ pub fn random_record(random: &mut Random, view: &View, input: &Schema, schema: &
 impl Body<'_> {
     /// Returns the view at the point at hand.
     fn view(&self) -> View {
-        let mut view = event_view(self.task.schema, self.task.lists_open, self.task.risk);
+        let mut view = event_view(self.task.schema, self.task.risk);
         for around in &self.loops {
             view.values.extend(elements(self.task.schema, &around.list, &around.variable));
         }

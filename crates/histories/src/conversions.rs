@@ -46,7 +46,7 @@ pub fn conversion_plans(seed: u64) -> (Plan, Plan) {
 
 fn random_conversion(random: &mut Random, from: ColumnType, to: ColumnType) -> ConvertDef {
     let value = Field::scalar(ConvertDef::VALUE, from);
-    let view = event_view(&Schema { fields: vec![value] }, false, random.below(30));
+    let view = event_view(&Schema { fields: vec![value] }, random.below(30));
     let mut body: Vec<Stmt> = Vec::new();
     if random.chance(30) {
         body.push(require(view.value(random, Type::Bool, DEPTH), "it is odd"));

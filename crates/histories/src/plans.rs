@@ -13,7 +13,7 @@ use crate::windows::random_window;
 use tidemill_model::{ColumnType, Field, FieldType, Schema, Type, Value};
 use tidemill_plan::{
     Ahead, BatchSizeDef, CallerFields, ColumnDef, OperatorKind, Origin, OriginDef, Plan, Program, Record, SinkDef,
-    StreamDef, StreamId, StreamRef, TableDef, TableId, TransactionDef, TransactionId, analyze,
+    Stmt, StmtNode, StreamDef, StreamId, StreamRef, TableDef, TableId, TransactionDef, TransactionId, analyze,
 };
 
 /// The size of a plan.
@@ -34,7 +34,6 @@ const LEVELS_MAX: usize = 3;
 pub(crate) struct Input {
     pub stream: StreamRef,
     pub schema: Schema,
-    pub lists_open: bool,
     /// The field of event time.
     pub event_time: Option<usize>,
     pub level: usize,
@@ -110,14 +109,7 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
         if let Some(time) = time.filter(|_| joins.chance(30) && !only_wakes) {
             built.join(&mut joins, &mut plan, time);
         }
-        let known = plan.transactions.len();
         built.transact(&mut random, &mut plan);
-        if has_woken(&plan) {
-            // Rows that ask to be woken are not deleted as chosen ones.
-            while plan.transactions.len() > known && analyze(&plan).is_err() {
-                plan.transactions.pop();
-            }
-        }
         // Wakes have random numbers of their own, so that the rest of a plan is the same with and without.
         let mut own = Random::new(seed ^ 0x3a_4e5);
         if let Some(time) = time.filter(|_| only_wakes || level == 0 && own.chance(50)) {
@@ -149,9 +141,13 @@ fn plan_with(seed: u64, size: PlanSize, calls: Option<Random>) -> Plan {
     plan
 }
 
-/// Returns whether a transaction runs on rows that are woken.
-fn has_woken(plan: &Plan) -> bool {
-    plan.transactions.iter().flat_map(|t| &t.inputs).any(|input| matches!(input, StreamRef::Woken(_)))
+/// Returns whether a transaction wakes rows, or runs on those that are woken.
+fn has_wakes(plan: &Plan) -> bool {
+    fn wakes(body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| matches!(stmt.node, StmtNode::Wake { .. }) || stmt.blocks().into_iter().any(wakes))
+    }
+    let runs_on_woken = |t: &TransactionDef| t.inputs.iter().any(|input| matches!(input, StreamRef::Woken(_)));
+    plan.transactions.iter().any(|t| runs_on_woken(t) || wakes(&t.body))
 }
 
 /// Wants the changes of some tables that are written.
@@ -386,7 +382,6 @@ impl Level {
                 name: format!("t{}", plan.transactions.len()),
                 inputs: chosen.iter().map(|i| i.stream.clone()).collect(),
                 schema: &first.schema,
-                lists_open: chosen.iter().all(|i| i.lists_open),
                 time: first.event_time.filter(|_| chosen.iter().all(|i| i.event_time == first.event_time)),
                 tables: &plan.tables,
                 statements: if self.size == PlanSize::Large { 6 } else { 4 },
@@ -396,6 +391,10 @@ impl Level {
             };
             let transaction = transaction_for(random, &task);
             plan.transactions.push(transaction);
+            // Rows that ask to be woken are not deleted as chosen ones.
+            if has_wakes(plan) && analyze(plan).is_err() {
+                plan.transactions.pop();
+            }
         }
     }
 }
@@ -414,7 +413,7 @@ fn count_late(plan: &Plan, window: &mut TransactionDef) {
 
 /// Returns a filter or a map of a stream.
 pub(crate) fn derived(random: &mut Random, input: &Input, inputs: &[Input], risk: usize) -> OriginDef {
-    let view = event_view(&input.schema, input.lists_open, risk.max(5));
+    let view = event_view(&input.schema, risk.max(5));
     let stream = input.stream.clone();
     if random.chance(50) {
         let parts = vec![view.value(random, Type::Bool, 3), view.value(random, Type::Bool, 3)];
@@ -427,7 +426,7 @@ pub(crate) fn derived(random: &mut Random, input: &Input, inputs: &[Input], risk
 
 /// Returns a map to fields of its own, or to those of another stream, so that both can go one way.
 fn random_map(random: &mut Random, input: &Input, inputs: &[Input], risk: usize) -> Record {
-    let view = event_view(&input.schema, input.lists_open, risk);
+    let view = event_view(&input.schema, risk);
     let is_name = |f: &Field| !f.name.contains('.');
     let others: Vec<&Input> =
         inputs.iter().filter(|i| can_make(&input.schema, &i.schema) && i.schema.fields.iter().all(is_name)).collect();
@@ -476,10 +475,9 @@ pub(crate) fn inputs(plan: &Plan, takes: Takes) -> Vec<Input> {
             continue;
         }
         let is_late = is_late || matches!(program.streams[stream.root].origin, Origin::LateRoot(_));
-        let lists_open = program.streams[stream.root].origin.is_of_source();
         // A late event has another time than its position.
         let (schema, event_time) = (stream.schema.clone(), stream.event_time.filter(|_| !is_late));
-        inputs.push(Input { stream: reference, schema, lists_open, event_time, level });
+        inputs.push(Input { stream: reference, schema, event_time, level });
     }
     inputs
 }

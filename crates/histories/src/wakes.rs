@@ -48,7 +48,6 @@ fn task_on<'a>(name: String, input: StreamRef, schema: &'a Schema, tables: &'a [
         name,
         inputs: vec![input],
         schema,
-        lists_open: false,
         time: Some(schema.fields.len() - 1),
         tables,
         statements: 3,

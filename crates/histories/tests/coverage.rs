@@ -9,7 +9,7 @@ use tidemill_histories::{PlanSize, is_of_calls, random_apart_plan, random_call_p
 use tidemill_model::Value;
 use tidemill_plan::typed::{Expr, Node};
 use tidemill_plan::{
-    BatchSize, Bound, Operations, Origin, Program, RoleId, Stream, StreamId, TransactionId, Waves, analyze,
+    BatchSize, Bound, Operations, Origin, OutputField, Program, RoleId, Stream, StreamId, TransactionId, Waves, analyze,
 };
 
 const SEEDS: u64 = 1_000;
@@ -62,7 +62,7 @@ fn every_plan_is_valid_and_all_is_reached() {
     for kind in KINDS {
         assert!(found.get(*kind).is_some_and(|n| *n >= 5), "'{kind}' is rare: {found:#?}");
     }
-    for kind in MERGES {
+    for kind in MERGES.iter().chain(NESTED) {
         assert!(found.contains_key(*kind), "'{kind}' does not occur: {found:#?}");
     }
 }
@@ -124,12 +124,16 @@ const KINDS: &[&str] = &[
     "out Source", "out Filter", "out Map", "out Committed", "out Aborted", "out Emitted", "out Late", "out LateRoot", "out Batch", "out batches by time", "out Failed",
     "out closes", "out closes of a calendar", "out early results", "out tops", "out changes", "out expired", "out gone", "out first events", "out refused", "out ticks", "out wakes", "out pairs", "out unmatched", "out freed", "out rows",
     "cascade 1", "cascade 2", "late in a transaction", "late in a window", "late in a join", "several inputs", "several deliveries", "Root", "In",
+    "a passed list in a transaction", "a passed list in a filter or map",
 ];
 
 /// The merges of folded events that must occur. Few programs let them be; `runtime/tests/over` has windows of which
 /// most are, with `any` and `all`.
 const MERGES: &[&str] =
     &["merged Sum", "merged Least", "merged Greatest", "merged Last", "merged Best", "merged Window"];
+
+/// Parts of nests that must occur, which few plans have.
+const NESTED: &[&str] = &["a passed list in a nested step"];
 
 /// Counts the variants of a program's enums. These are written as a name with a capital, alone or
 /// with what is in it; an operation goes by the name of its node too.
@@ -212,6 +216,7 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
             }
         }
     }
+    passed_lists(program, seen, &mut note);
     for ((id, transaction), counts) in program.transactions.iter_enumerated().zip(&seen.counts) {
         for merge in program.fold(id).filter(|_| counts.committed > 0).iter().flat_map(|fold| &fold.columns) {
             let name = format!("{merge:?}");
@@ -245,6 +250,39 @@ fn streams(program: &Program, seen: &Seen, found: &mut BTreeMap<String, usize>) 
         }
         if counts.committed > 0 {
             note(format!("cascade {}", depth(program, transaction.inputs[0])));
+        }
+    }
+}
+
+/// Notes what opens lists that transactions passed on, where some of these had elements.
+fn passed_lists(program: &Program, seen: &Seen, note: &mut impl FnMut(String)) {
+    let has_elements = |value: &Value| matches!(value, Value::List(elements) if !elements.is_empty());
+    let is_passed = |&stream: &StreamId| {
+        let is_of_source = program.streams[program.streams[stream].root].origin.is_of_source();
+        !is_of_source && seen.outputs[stream].iter().flatten().any(has_elements)
+    };
+    for (transaction, counts) in program.transactions.iter().zip(&seen.counts) {
+        let opens = !transaction.is_hidden() && !transaction.loops.is_empty() && counts.committed > 0;
+        if opens && transaction.inputs.iter().any(is_passed) {
+            note(format!("a passed list in a {}", if transaction.is_nested() { "nested step" } else { "transaction" }));
+        }
+    }
+    for stream in &program.streams {
+        let (input, exprs): (_, Vec<&Expr>) = match &stream.origin {
+            Origin::Filter { input, predicate, .. } => (input, vec![predicate]),
+            Origin::Map { input, fields, .. } => {
+                let values = fields.iter().filter_map(|field| match field {
+                    OutputField::Value(value) => Some(value),
+                    OutputField::List(_) => None,
+                });
+                (input, values.collect())
+            }
+            _ => continue,
+        };
+        let mut opens = false;
+        exprs.iter().for_each(|expr| expr.each(&mut |inner| opens |= matches!(inner.node, Node::Length(_))));
+        if opens && is_passed(input) {
+            note("a passed list in a filter or map".into());
         }
     }
 }
