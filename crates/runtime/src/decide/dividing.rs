@@ -59,6 +59,7 @@ impl Dividing {
 
     /// Returns whether what is due divides epochs from now on. `within`: the number of boundaries within epochs so far.
     pub fn divides(&mut self, within: u64) -> bool {
+        assert!(within >= self.within_before, "boundaries within epochs are only added");
         let is_judged = self.rule == Rule::ByDensity
             && if self.divides { self.epochs >= EPOCHS_JUDGED } else { self.boundaries >= BOUNDARIES_JUDGED };
         if is_judged {
