@@ -395,9 +395,9 @@ def test_the_command_knows_them(tmp_path):
 
 
 def test_an_unknown_kind_is_named_with_those_that_there_are(tmp_path):
-    (tmp_path / "app.py").write_text(COMMAND.replace("Numbers()", 'tm.connector("kafka", topic="numbers")'))
+    (tmp_path / "app.py").write_text(COMMAND.replace("Numbers()", 'tm.connector("pulsar", topic="numbers")'))
     code, text = command(tmp_path, "check", "app.py")
-    known = "there is no connector 'kafka'; there are clock, csv, generator, ipc, jsonl, null, parquet"
+    known = "there is no connector 'pulsar'; there are clock, csv, generator, ipc, jsonl, kafka, null, parquet"
     assert code != 0 and f"source 'numbers': {known}" in text, text
     (tmp_path / "app.py").write_text(COMMAND.replace("Numbers()", 'tm.connector("csv", paths=["a"], delimiter=5)'))
     code, text = command(tmp_path, "check", "app.py")

@@ -1,5 +1,6 @@
 """Pushes with a key, which may be made again: each is taken once, also across kills, and from the disk."""
 
+import socket
 import threading
 import time
 
@@ -89,6 +90,16 @@ def test_keys_are_refused_where_none_are_kept(tmp_path):
 
 class Click(tm.Event):
     page: str
+
+
+def test_a_connection_that_the_server_has_closed_is_made_anew(tmp_path):
+    with command(tmp_path, "--no-postgres", program=CLICKS) as (_, url), tm.connect(url) as client:
+        first = client.push("views", [{"page": "a"}])
+        ((_, kept),) = client._free
+        kept.sock.shutdown(socket.SHUT_RDWR)
+        assert client.push("views", [{"page": "a"}]) > first
+    with tm.connect("http://127.0.0.1:9") as client, pytest.raises(tm.RunError, match="no answer from"):
+        client.row("counts", "a")
 
 
 def test_pushes_are_taken_once_across_kills(tmp_path):

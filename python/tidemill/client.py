@@ -280,7 +280,16 @@ class Client:
 
     def _sent(self, connection: HTTPConnection, request: Request) -> HTTPResponse:
         def send() -> HTTPResponse:
-            connection.request(request.method, request.path, request.body, {**request.headers, **self._own})
+            is_used = connection.sock is not None
+            headers = {**request.headers, **self._own}
+            try:
+                connection.request(request.method, request.path, request.body, headers)
+            except ConnectionError:
+                if not is_used:
+                    raise
+                # The server had closed it, and so has not heard the whole request: nothing was done.
+                connection.close()
+                connection.request(request.method, request.path, request.body, headers)
             return connection.getresponse()
 
         return self._read(send)
