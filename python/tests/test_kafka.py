@@ -274,7 +274,7 @@ import tidemill as tm
 from test_kafka import bank
 
 source = tm.kafka({source!r}, servers={servers!r}, {end})
-app, _ = bank(source, tm.kafka({sink!r}, servers={servers!r}, key="account"), idle="1s")
+app, _ = bank(source, tm.kafka({sink!r}, servers={servers!r}, key="account"))
 """
 
 
