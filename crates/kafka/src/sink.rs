@@ -6,7 +6,7 @@
 //! together, or not at all. There is at most one client that can write an output: one that is opened later ends what its
 //! predecessor left open, and shuts it out.
 //!
-//! Where a commit was in doubt on the way (it took long, or the client has spoken of an error), the next transaction has a
+//! After a commit that was in doubt on the way (it took long, or the client has spoken of an error), the next transaction has a
 //! client of its own: what Kafka does late with the end of the one before cannot touch it (KIP-890 tells how that happens).
 
 use crate::client::{CALL_MAX, Cluster, Said, Writer};

@@ -11,7 +11,7 @@
 //! that it may have changed are noted at its end, so the next look finds them. All rows of a stream and a boundary are taken
 //! before the first of them runs. They are events in the log of their stream, like those that a transaction emitted.
 //!
-//! Where the program does not cascade, a stretch runs in blocks, and what follows from events comes in waves
+//! If the program does not cascade, a stretch runs in blocks, and what follows from events comes in waves
 //! (`access/waves.rs`): what follows in a wave shares no table with what is due, so it makes nothing due.
 //!
 //! **Given up.** Such epochs run on one worker. One in which nothing can be due runs under any policy.
