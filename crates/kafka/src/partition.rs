@@ -5,7 +5,7 @@
 //! the memory: the client forgets what it has fetched of it, and fetches it again later.
 
 use crate::client::{CALL_MAX, Cluster, Reader};
-use crate::options::ReadTopic;
+use crate::options::{ReadTopic, Start};
 use crate::record::Decoder;
 use parking_lot::Mutex;
 use rdkafka::consumer::Consumer;
@@ -37,17 +37,6 @@ struct Token {
     last: i64,
     /// A hash of the last record, by which a topic that was made anew is found.
     hash: u64,
-}
-
-/// The place at which a partition begins to be read.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Begin {
-    /// The first record that there is.
-    Earliest,
-    /// The records that come from now on.
-    Latest,
-    /// The first record at or after a time, microseconds since 1970.
-    Time(i64),
 }
 
 /// The parts of a partition that were received.
@@ -267,7 +256,7 @@ fn hash(record: &BorrowedMessage<'_>) -> u64 {
 pub struct Partition {
     feed: Arc<Feed>,
     number: i32,
-    begin: Begin,
+    begin: Start,
     end: InputEnd,
     /// The decoder, until it is begun.
     waiting: Option<Decoder>,
@@ -282,7 +271,7 @@ impl Partition {
     pub fn new(
         feed: Arc<Feed>,
         number: i32,
-        begin: Begin,
+        begin: Start,
         of: &ReadTopic,
         schema: &Schema,
     ) -> Result<Partition, IoFailure> {
@@ -297,9 +286,9 @@ impl Partition {
         let (from, expected) = match (self.token, self.begin) {
             (Some(token), _) if token.last >= low => (token.last, Some(token)),
             (Some(token), _) => (token.next, None),
-            (None, Begin::Earliest) => (low, None),
-            (None, Begin::Latest) => (high, None),
-            (None, Begin::Time(micros)) => (self.feed.at(self.number, micros)?.unwrap_or(high), None),
+            (None, Start::Earliest) => (low, None),
+            (None, Start::Latest) => (high, None),
+            (None, Start::Time(micros)) => (self.feed.at(self.number, micros)?.unwrap_or(high), None),
         };
         let is_at_end = self.token.is_some_and(|token| token.next >= high);
         self.feed.begin(self.number, from, if is_at_end { from } else { high }, expected, decoder)

@@ -1,7 +1,7 @@
 //! A topic whose partitions are read side by side.
 
 use crate::options::{KIND, ReadTopic, Start};
-use crate::partition::{Begin, Feed, Partition};
+use crate::partition::{Feed, Partition};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,16 +51,10 @@ fn open(of: &ReadTopic, schema: &Schema, options: &SourceOptions) -> Result<Box<
     let there = cluster.partitions(&reader, &of.topic)?.ok_or_else(|| cluster.no_topic(&of.topic))?;
     let rows = (ROWS_AHEAD_MAX / there.len()).clamp(BATCH_ROWS_MIN, options.batch_rows.max(BATCH_ROWS_MIN));
     let feed = Arc::new(Feed::new(of, reader, options.batch_rows.min(rows)));
-    let begin = match of.start {
-        Start::Earliest => Begin::Earliest,
-        Start::Latest => Begin::Latest,
-        Start::Time(micros) => Begin::Time(micros),
-    };
     let topic = Topic {
         of: of.clone(),
         schema: schema.clone(),
         feed: feed.clone(),
-        begin,
         joined: BTreeMap::new(),
         clock: options.clock.clone(),
         looked: None,
@@ -68,10 +62,10 @@ fn open(of: &ReadTopic, schema: &Schema, options: &SourceOptions) -> Result<Box<
     match of.only {
         None => {
             // A field that a record cannot have is found before anything is read.
-            topic.partition(there[0], begin)?;
+            topic.partition(there[0], of.start)?;
             Ok(Box::new(topic))
         }
-        Some(number) if there.contains(&number) => Ok(Box::new(topic.partition(number, begin)?)),
+        Some(number) if there.contains(&number) => Ok(Box::new(topic.partition(number, of.start)?)),
         Some(number) => {
             Err(IoFailure::new(format!("topic '{}' has no partition {number}; it has {}", of.topic, there.len())))
         }
@@ -83,16 +77,15 @@ struct Topic {
     of: ReadTopic,
     schema: Schema,
     feed: Arc<Feed>,
-    begin: Begin,
     /// The places at which partitions begin that were found by this run, by name.
-    joined: BTreeMap<String, Begin>,
+    joined: BTreeMap<String, Start>,
     clock: Arc<dyn Clock>,
     /// The time of the last look.
     looked: Option<Duration>,
 }
 
 impl Topic {
-    fn partition(&self, number: i32, begin: Begin) -> Result<Partition, IoFailure> {
+    fn partition(&self, number: i32, begin: Start) -> Result<Partition, IoFailure> {
         Partition::new(self.feed.clone(), number, begin, &self.of, &self.schema)
     }
 
@@ -116,7 +109,7 @@ impl Splits for Topic {
             )));
         }
         // A partition that is added later is new from its first record on.
-        let begin = if known.is_empty() { self.begin } else { Begin::Earliest };
+        let begin = if known.is_empty() { self.of.start } else { Start::Earliest };
         let new: Vec<String> = there.into_iter().filter(|name| !known.contains(name)).collect();
         self.joined.extend(new.iter().map(|name| (name.clone(), begin)));
         Ok(new)
@@ -126,7 +119,7 @@ impl Splits for Topic {
         let number = name.rsplit('/').next().and_then(|number| number.parse().ok());
         let number = number.filter(|number| self.name(*number) == name);
         let number = number.ok_or_else(|| IoFailure::new(format!("{name} is no partition of '{}'", self.of.topic)))?;
-        let begin = self.joined.get(name).copied().unwrap_or(self.begin);
+        let begin = self.joined.get(name).copied().unwrap_or(self.of.start);
         Ok(Box::new(self.partition(number, begin)?))
     }
 
